@@ -23,9 +23,21 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="convert token files between the formats of fastpack, Megatron, datatrove, OLMo, llm.c, litData and MDS",
         example="fastpack convert corpus.pbin -o corpus --to megatron",
     )
-    parser.add_argument("sources", metavar="SRC", nargs="+", help="token files of any format; they are concatenated")
+    parser.add_argument(
+        "sources",
+        metavar="SRC",
+        nargs="+",
+        help="token files of any format, folders of shards or quoted patterns, in natural order of names; they are "
+        "concatenated",
+    )
     output_group(parser).add_argument(
         "-o", "--output", metavar="DST", required=True, help="the output; formats of several files add their suffixes"
+    )
+    output_group(parser).add_argument(
+        "--shard-tokens",
+        metavar="N",
+        help="write numbered shards DST_00000... of at most N tokens, such as 1B or 500M, of whole documents where the "
+        "format has documents; of litdata and mds, the chunks",
     )
     parser.add_argument(
         "--from",
@@ -73,6 +85,7 @@ def run_convert(args: argparse.Namespace) -> int:
             source_format=args.source_format,
             dtype=args.dtype,
             eos_token_id=args.eos_token_id,
+            shard_tokens=args.shard_tokens,
             if_exists=args.if_exists,
             mix_tokenizers=args.force,
             progress=progress(args, "convert"),
@@ -88,7 +101,10 @@ def _report(args: argparse.Namespace, result: ConvertResult) -> None:
         emit(args, fields, [f"{result.output}: exists, kept"])
         return
     documents = "" if result.n_documents is None else f"{counted(result.n_documents, 'document')}, "
-    lines = [f"{result.output}: {result.format}: {documents}{counted(result.n_tokens, 'token')} of {result.dtype}"]
+    shards = f"{counted(len(result.outputs), 'shard')}, " if result.outputs != [result.output] else ""
+    lines = [
+        f"{result.output}: {result.format}: {shards}{documents}{counted(result.n_tokens, 'token')} of {result.dtype}"
+    ]
     if result.n_empty_dropped:
         lines.append(f"left out: {counted(result.n_empty_dropped, 'document')} without tokens")
     if result.n_tokens_dropped:

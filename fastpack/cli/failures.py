@@ -29,6 +29,8 @@ FLAGS = {  # names of Python arguments in messages -> flags
     "call again with resume=True": "run the same command with --resume",
     "Pass if_exists='overwrite'": "Pass --force",
     "Pass mix_tokenizers=True": "Pass --force",
+    "Pass source_format= or a pattern": "Pass --from or a pattern",
+    "shard_tokens": "--shard-tokens",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
 

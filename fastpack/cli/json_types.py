@@ -209,6 +209,7 @@ class ConvertJson(TypedDict):
     """a converted token file"""
 
     output: Annotated[str, "the output: a file, a folder, or the common prefix of several files"]
+    outputs: Annotated[list[str], "all outputs: the shards in order, or only `output`"]
     format: Annotated[str, "its format"]
     dtype: Annotated[str, "dtype of its tokens; empty if an existing output was kept"]
     n_documents: Annotated[Count | None, "number of documents; null if their boundaries are unknown"]

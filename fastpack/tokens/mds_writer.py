@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io import AnyPath, AtomicFile
-from fastpack.tokens.chunk_writer import CHUNK_BYTES, ChunkedTokenWriter, predicted_chunks
-from fastpack.tokens.token_file import Rows
+from fastpack.tokens.chunk_writer import CHUNK_BYTES, ChunkedTokenWriter, TokenRuns, predicted_chunks, put_run
+from fastpack.tokens.token_file import Rows, Run
 
 _ARRAY_1D = 1 << 2  # number of dimensions, above 2 bits that say the dtype of the shape
 _ENCODED_BYTES = 4 << 20  # of samples that are encoded at once
@@ -42,40 +42,38 @@ class MdsWriter(ChunkedTokenWriter):
     def _chunk_name(self, number: int) -> str:
         return f"shard.{number:05}.mds"
 
-    def _write_chunk(
-        self, output: AtomicFile, lengths: npt.NDArray[np.int64], pieces: Iterable[npt.NDArray[Any]]
-    ) -> dict[str, Any]:
+    def _write_chunk(self, output: AtomicFile, lengths: npt.NDArray[np.int64], runs: Iterable[Run]) -> dict[str, Any]:
         header = 4 * (len(lengths) + 2) + len(self._config)
         offsets = np.cumsum(np.concatenate([[header], self._document_bytes(lengths) - 4]))
         output.write(np.concatenate([[len(lengths)], offsets]).astype("<u4"))
         output.write(self._config)
-        if len(lengths) == 1:
-            output.write(_prefixes(lengths, self._dtype.itemsize)[0, : int(_prefix_bytes(lengths)[0])].copy())
-            for piece in pieces:
-                output.write(np.ascontiguousarray(piece))
-        else:
-            (tokens,) = pieces
-            self._write_samples(output, lengths, tokens.view(np.uint8))
+        self._write_samples(output, lengths, TokenRuns(runs, self._dtype))
         entry = {"raw_data": {"basename": self._chunk_name(len(self._chunks)), "bytes": int(offsets[-1]), "hashes": {}}}
         return {**self._entry, **entry, "samples": len(lengths), "zip_data": None}
 
-    def _write_samples(self, output: AtomicFile, lengths: npt.NDArray[np.int64], tokens: npt.NDArray[np.uint8]) -> None:
-        before = first = 0
+    def _write_samples(self, output: AtomicFile, lengths: npt.NDArray[np.int64], tokens: TokenRuns) -> None:
+        size, first = self._dtype.itemsize, 0
         all_ends = np.cumsum(self._document_bytes(lengths))
+        flat = np.empty(_ENCODED_BYTES // size, self._dtype)
+        encoded = np.empty(_ENCODED_BYTES, np.uint8)
         while first < len(lengths):
             limit = _ENCODED_BYTES + (int(all_ends[first - 1]) if first else 0)
             end = max(first + 1, int(np.searchsorted(all_ends, limit, "right")))
             block, first = lengths[first:end], end
-            prefixes, sizes = _prefix_bytes(block), block * self._dtype.itemsize
+            rows, prefixes, sizes = _prefixes(block, size), _prefix_bytes(block), block * size
+            if len(block) == 1:  # it may be longer than the buffers
+                output.write(rows[0, : int(prefixes[0])].copy())
+                for run in tokens.take(int(block[0])):
+                    put_run(output, run)
+                continue
+            source = flat[: int(block.sum())]
+            tokens.read_into(source)
             ends = np.cumsum(prefixes + sizes)
-            out = np.empty(int(ends[-1]), np.uint8)
-            rows = _prefixes(block, self._dtype.itemsize)
+            out = encoded[: int(ends[-1])]
             starts = np.arange(len(block), dtype=np.int64) * rows.shape[1]
             kernels.copy_spans(rows.reshape(-1), starts, ends - sizes - prefixes, prefixes, out)
-            source = np.cumsum(sizes) - sizes + before
-            kernels.copy_spans(tokens, source, ends - sizes, sizes, out)
+            kernels.copy_spans(source.view(np.uint8), np.cumsum(sizes) - sizes, ends - sizes, sizes, out)
             output.write(out)
-            before += int(sizes.sum())
 
     def _index(self) -> dict[str, Any]:
         return {"shards": self._chunks, "version": 2}
