@@ -24,7 +24,6 @@ from fastpack.tokens.interop_formats import output_path
 from fastpack.tokens.shard_plan import token_count
 from fastpack.tokens.token_corpus import TokenCorpus, joined
 from fastpack.tokens.token_file import TokenFile
-from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
 @dataclass(slots=True, repr=False)
@@ -185,7 +184,9 @@ def convert(
     if if_exists == "skip" and outputs.is_kept():
         return kept_result(outputs)
     with open_sources(given, source_format, dtype, eos_token_id) as files:
-        target_dtype, fingerprint = check_sources(files, outputs, dtype, mix_tokenizers)
+        outputs.check_sources(files, eos_token_id)
+        target_dtype = choose_dtype(files, outputs.row, dtype)
+        fingerprint = common_fingerprint(files, mix_tokenizers)
         for tokens in files:
             check_ids(tokens, target_dtype, outputs.row)
         corpus = TokenCorpus.of(joined(files, eos_token_id))
@@ -233,14 +234,6 @@ def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: i
     if dtype is None and not states_dtype(tokens):
         check_guess(tokens)
     return tokens
-
-
-def check_sources(
-    files: Sequence[TokenFile], outputs: Outputs, dtype: str | None, mix_tokenizers: bool
-) -> tuple[np.dtype[Any], TokenizerFingerprint | None]:
-    """Return the dtype of the outputs and the tokenizer of all sources; raise as `convert` does for wrong sources."""
-    outputs.check_sources(files)
-    return choose_dtype(files, outputs.row, dtype), common_fingerprint(files, mix_tokenizers)
 
 
 def kept_result(outputs: Outputs) -> ConvertResult:

@@ -86,11 +86,11 @@ class Outputs:
         first = found[0] if found else self.target
         return not may_write(first_output(self.row.name, first), self.policy)
 
-    def check_sources(self, files: Sequence[TokenFile]) -> None:
+    def check_sources(self, files: Sequence[TokenFile], eos_token_id: int | None) -> None:
         """Raise ValueError if an existing output is a source, or the format needs unknown document boundaries."""
         written = [first_output(self.row.name, path) for path in self.existing()]
         for tokens in files:
-            if self.row.stores_documents and tokens.n_documents is None:
+            if self.row.stores_documents and eos_token_id is None and tokens.n_documents is None:
                 name = self.row.name
                 raise ValueError(
                     f"{tokens.path}: the document boundaries are unknown, and {name} stores them: pass eos_token_id"

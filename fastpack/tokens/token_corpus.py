@@ -13,7 +13,7 @@ from fastpack.io import Progress, is_remote
 from fastpack.tokens.token_file import DocumentEnds, Piece, Run, SegmentedTokens, TokenFile
 from fastpack.tokens.token_scan import eos_ends
 from fastpack.tokens.token_segment import TokenSegment
-from fastpack.tokens.token_stream import TokenStream, parts_of, stream_tokens
+from fastpack.tokens.token_stream import TokenStream, parts_of, stream_tokens, without_documents
 
 _COPIED_BYTES = 1 << 24  # copied by one system call, between two reports of the progress
 _NUMBERS = re.compile("([0-9]+)")
@@ -39,19 +39,21 @@ class TokenCorpus:
         self.n_bytes = sum(stream.n_tokens * stream.dtype.itemsize for stream in streams)
 
     @classmethod
-    def of(cls, files: Sequence[TokenFile]) -> TokenCorpus:
-        """Return the corpus of open files."""
-        return cls([stream_tokens(tokens) for tokens in files])
+    def of(cls, files: Sequence[TokenFile], *, scan: bool = True) -> TokenCorpus:
+        """Return the corpus of open files; without `scan`, files in which EOS tokens end documents have no lengths."""
+        return cls(
+            [stream_tokens(one) if scan or one.format not in _CUT_ANYWHERE else without_documents(one) for one in files]
+        )
 
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[npt.NDArray[Any]]:
         """Yield the tokens [start, end), aligned and in native byte order; the memory of a block is reused."""
-        for stream, first, last in self._parts(start, self.n_tokens if end is None else end):
+        for stream, first, last in self.parts(start, self.n_tokens if end is None else end):
             yield from stream.blocks(first, last)
 
     def runs(self, start: int, end: int, dtype: np.dtype[Any], progress: Progress | None = None) -> Iterator[Run]:
         """Yield the tokens [start, end), as pieces of files where these contain them in `dtype`, else as blocks."""
-        done = sum(stream.dtype.itemsize * last for stream, _, last in self._parts(0, start))
-        for stream, first, last in self._parts(start, end):
+        done = sum(stream.dtype.itemsize * last for stream, _, last in self.parts(0, start))
+        for stream, first, last in self.parts(start, end):
             is_copied = _is_copied(stream, dtype)
             for run in _pieces(stream, first, last) if is_copied else stream.blocks(first, last):
                 yield run
@@ -59,7 +61,8 @@ class TokenCorpus:
                     done += run[2] if isinstance(run, tuple) else len(run) * stream.dtype.itemsize
                     progress(done, self.n_bytes)
 
-    def _parts(self, start: int, end: int) -> Iterator[tuple[TokenStream, int, int]]:
+    def parts(self, start: int, end: int) -> Iterator[tuple[TokenStream, int, int]]:
+        """Yield the streams that contain the tokens [start, end), and the first and the end of them in each."""
         before = 0
         for stream in self._streams:
             first, last = max(start - before, 0), min(end - before, stream.n_tokens)

@@ -36,6 +36,8 @@ class TokenStream:
         Where the tokens are if the documents are contiguous there; None otherwise.
     tokens
         The file; None if `segments` say everything.
+    path
+        What error messages name.
     """
 
     lengths: npt.NDArray[np.int64] | None
@@ -43,6 +45,7 @@ class TokenStream:
     dtype: np.dtype[Any]
     segments: Sequence[TokenSegment] | None
     tokens: TokenFile | None = None
+    path: str = ""
 
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[npt.NDArray[Any]]:
         """Yield the tokens [start, end), aligned and in native byte order.
@@ -74,14 +77,19 @@ class TokenStream:
 def stream_tokens(tokens: TokenFile) -> TokenStream:
     """Return the documents of a file; tokens that are in no document only if the document boundaries are unknown."""
     if tokens.n_documents is None:
-        return TokenStream(None, tokens.n_tokens, tokens.dtype, tokens.segments())
+        return without_documents(tokens)
     if tokens.is_contiguous():
         lengths = np.diff(tokens.document_ends(), prepend=0)
-        return TokenStream(lengths, tokens.n_tokens, tokens.dtype, tokens.segments())
+        return replace(without_documents(tokens), lengths=lengths)
     size = tokens.dtype.itemsize
     rows = [np.ascontiguousarray(span.rows[:, 1]) // size for span in tokens.document_spans()]
     lengths = np.concatenate([np.empty(0, np.int64), *rows])
-    return TokenStream(lengths, int(lengths.sum()), tokens.dtype, None, tokens)
+    return TokenStream(lengths, int(lengths.sum()), tokens.dtype, None, tokens, tokens.path)
+
+
+def without_documents(tokens: TokenFile) -> TokenStream:
+    """Return all tokens of a file as a stream without document boundaries."""
+    return TokenStream(None, tokens.n_tokens, tokens.dtype, tokens.segments(), path=tokens.path)
 
 
 def parts_of(segments: Sequence[TokenSegment], start: int, end: int) -> Iterator[tuple[TokenSegment, int, int]]:
