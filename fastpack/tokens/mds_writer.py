@@ -15,7 +15,7 @@ from fastpack.tokens.chunk_writer import CHUNK_BYTES, ChunkedTokenWriter, TokenR
 from fastpack.tokens.token_file import Rows, Run
 
 _ARRAY_1D = 1 << 2  # number of dimensions, above 2 bits that say the dtype of the shape
-_WRITTEN_BYTES = 1 << 22  # of tokens that are written together
+_WRITTEN_BYTES = 1 << 24  # of tokens that are written together
 
 
 class MdsWriter(ChunkedTokenWriter):
