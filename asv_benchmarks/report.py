@@ -227,8 +227,9 @@ def merged(page: str, results: list[Result]) -> str:
         rows[slice(same[0], same[0] + 1) if same else slice(at, at)] = [cells]
     here = table([]).strip().splitlines()[-1]
     if here != captions[0]:
-        names = ", ".join(dict.fromkeys(f"{result.title} ({result.parameter or '-'})" for result in results))
-        captions.append(f"{names}: {here}")
+        noted = [line.removesuffix(f": {here}") for line in captions[1:] if line.endswith(here)]
+        titles = dict.fromkeys([*(noted[0].split("; ") if noted else []), *(result.title for result in results)])
+        captions = [line for line in captions if not line.endswith(here)] + [f"{'; '.join(titles)}: {here}"]
     return markdown([head, ["---"] * 4, *rows], "\n\n".join(captions))
 
 
