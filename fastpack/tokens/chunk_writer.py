@@ -200,6 +200,7 @@ class TokenRuns:
         self._runs, self._dtype = iter(runs), dtype
         self._rest: Run = np.empty(0, dtype)
         self._mapped: tuple[str, npt.NDArray[np.uint8]] = "", np.empty(0, np.uint8)
+        self._dropped = 0  # bytes of the map whose pages were released
 
     def take(self, n_tokens: int) -> Iterator[Run]:
         """Yield the next `n_tokens` tokens, encoded as they are written; ValueError if there are fewer."""
@@ -237,10 +238,11 @@ class TokenRuns:
             return np.ascontiguousarray(run).view(np.uint8)
         path, offset, n_bytes = run
         if self._mapped[0] != path:
-            self._mapped = path, map_bytes(path)
+            self._mapped, self._dropped = (path, map_bytes(path)), offset
         data = self._mapped[1]
         check_copied(run, min(n_bytes, len(data) - offset))
-        drop_pages(data, offset - n_bytes, offset)
+        drop_pages(data, self._dropped, offset)
+        self._dropped = offset
         return data[offset : offset + n_bytes]
 
     def read_into(self, out: npt.NDArray[Any]) -> None:
