@@ -108,7 +108,10 @@ def test_written_bytes_equal_those_of_the_real_writers(tmp_path: Path, which: st
             "olmo": {"a.npy": "_olmo.npy"},
             "llmc": {"a.bin": "_llmc.bin"},
         }[name].items():
-            assert (tmp_path / ours).read_bytes() == (GOLDEN / f"{which}{theirs}").read_bytes(), ours
+            expected = (GOLDEN / f"{which}{theirs}").read_bytes()
+            if ours == "a.ds.metadata":  # they state the token size twice, and their merger fails at that
+                expected = expected.replace(b"|2|2", b"|2").replace(b"|4|4", b"|4")
+            assert (tmp_path / ours).read_bytes() == expected, ours
             (tmp_path / ours).unlink()
     lines = gzip.decompress((GOLDEN / f"{which}_olmo.csv.gz").read_bytes()).decode().split()
     rows = [line.split(",")[:2] for line in lines]
@@ -298,7 +301,7 @@ DAMAGES: list[tuple[str, Damage]] = [
     ("datatrove", _cut("a.ds.index", 8)),
     ("datatrove", _patch("a.ds.index", 0, HUGE)),
     ("datatrove", _patch("a.ds.index", 16, HUGE)),
-    ("datatrove", _patch("a.ds.metadata", 20, b"9")),
+    ("datatrove", _patch("a.ds.metadata", 18, b"9")),
     ("datatrove", lambda folder: (folder / "a.ds.metadata").write_bytes(b"x|2\n99\n") and None),
     ("datatrove", lambda folder: (folder / "a.ds.index").unlink()),
     ("olmo", _cut("a.npy")),
