@@ -218,15 +218,20 @@ def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: i
     if dtype is not None and not states_dtype(tokens):
         tokens.close()
         return open_tokens(path, format=format, dtype=dtype, eos_token_id=eos_token_id)
-    if dtype is None and not states_dtype(tokens):
+    if dtype is None and tokens.format == "bin" and not states_dtype(tokens):
         check_guess(tokens)
     return tokens
 
 
 def states_dtype(tokens: TokenFile) -> bool:
     """Return whether the dtype of a file is known from the file, its side files or its format."""
+    if tokens.format == "mds":
+        try:
+            open_tokens(tokens.path, format="mds").close()
+        except FormatError:  # samples of bytes
+            return False
     if tokens.format != "bin":
-        return True
+        return tokens.format != "olmo"
     from fastpack.tokens.flat.shard_warnings import metadata_dtype
 
     path = as_path(tokens.path)
