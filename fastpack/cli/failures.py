@@ -28,6 +28,10 @@ FLAGS = {  # names of Python arguments in messages -> flags
     **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
     "call again with resume=True": "run the same command with --resume",
     "Pass if_exists='overwrite'": "Pass --force",
+    "pass eos_token_id": "pass --eos-token-id",
+    "dtype=, as": "--dtype, as",
+    "dtype=, the": "--dtype, the",
+    "with dtype=": "with --dtype",
     "Pass mix_tokenizers=True": "Pass --force",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
