@@ -16,7 +16,7 @@ from fastpack.cli import main
 from fastpack.errors import DataWarning
 from fastpack.io import as_path
 from fastpack.tokens.formats import FORMATS
-from fastpack.tokens.interop_formats import FOLDERS, output_files
+from fastpack.tokens.interop_formats import FOLDER_FORMATS, output_files
 from fastpack.tokens.tokenizer_fingerprint import record_fingerprint, side_path
 
 BYTES = fastpack.TokenizerFingerprint("bytes", "", 257, 256)
@@ -122,7 +122,7 @@ WRITTEN = [row.name for row in FORMATS if row.create is not None]
 
 def recorded_with(path: os.PathLike[str] | str, name: str) -> fastpack.TokenizerFingerprint | None:
     """Return the fingerprint of the file of tokens, or of the index of a folder."""
-    return fastpack.read_fingerprint(os.path.join(path, "index.json") if name in FOLDERS else path)
+    return fastpack.read_fingerprint(os.path.join(path, "index.json") if name in FOLDER_FORMATS else path)
 
 
 def output_of(folder: Path, name: str) -> Path:
@@ -161,7 +161,7 @@ def test_nothing_remains_of_an_empty_output(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.idx", "a.jsonl"]
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", FOLDER_FORMATS)
 def test_checksums_leave_the_side_file_out(tmp_path: Path, name: str) -> None:
     pytest.importorskip("xxhash")
     (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n')

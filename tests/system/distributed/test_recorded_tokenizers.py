@@ -16,7 +16,7 @@ from fastpack.distributed.ranks import run_rank
 from fastpack.errors import DataWarning
 from fastpack.packing.modalities_config import load_pack_settings
 from fastpack.tokens.formats import FORMATS
-from fastpack.tokens.interop_formats import FOLDERS
+from fastpack.tokens.interop_formats import FOLDER_FORMATS
 
 ONE = fastpack.TokenizerFingerprint("one", "", 300, 0)
 TWO = fastpack.TokenizerFingerprint("two", "", 400, 0)
@@ -37,7 +37,7 @@ WRITTEN = [row.name for row in FORMATS if row.create is not None]
 
 
 def recorded_with(path: Any, name: str) -> fastpack.TokenizerFingerprint | None:
-    return fastpack.read_fingerprint(Path(path, "index.json") if name in FOLDERS else path)
+    return fastpack.read_fingerprint(Path(path, "index.json") if name in FOLDER_FORMATS else path)
 
 
 @pytest.mark.parametrize("name", WRITTEN)
