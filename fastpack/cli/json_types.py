@@ -110,6 +110,7 @@ class EditJson(TypedDict):
     bytes: Annotated[Count, "size of the output"]
     sources: Annotated[Count, "files read"]
     left_out: Annotated[Count, "documents that `filter` excluded"]
+    n_empty_dropped: Annotated[Count, "documents without tokens that the format cannot store"]
     written: Written
     kept_existing: Kept
     dry_run: DryRun

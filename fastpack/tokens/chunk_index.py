@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from typing import Any, NoReturn
 
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, as_path, check_exists, exists, open_bytes, size_of
+from fastpack.io import AnyPath, as_path, check_exists, exists, names_in, open_bytes, size_of
 from fastpack.io.atomic_folder import INDEX
 
 _MAX_INDEX_BYTES = 1 << 30
@@ -56,12 +57,15 @@ class ChunkIndex:
         return path
 
 
-def has_index(path: AnyPath, key: str) -> bool:
-    """Return whether a folder has an `index.json` with a list under `key`; False for an index that is not JSON."""
+def has_index(path: AnyPath, key: str, chunks: str) -> bool:
+    """Return whether a folder has an `index.json` with a list under `key`.
+
+    An index that is not JSON is damaged if there are files named as `chunks`, and belongs to another program if not.
+    """
     if not path.is_dir() or not exists(path / INDEX):
         return False
     try:
         tree = ChunkIndex(path).tree
     except FormatError:
-        return False
+        return any(fnmatch.fnmatchcase(name, chunks) for name in names_in(path))
     return isinstance(tree, dict) and isinstance(tree.get(key), list)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import as_path
+from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import stream_tokens
 
@@ -21,8 +22,13 @@ _LOW_LIMIT = 256  # which the lower halves of uint32 ids exceed
 
 def states_dtype(tokens: TokenFile) -> bool:
     """Return whether the dtype of a file is known from the file, its side files or its format."""
+    if tokens.format == "mds":
+        try:
+            open_tokens(tokens.path, format="mds").close()
+        except FormatError:  # samples of bytes
+            return False
     if tokens.format != "bin":
-        return True
+        return tokens.format != "olmo"
     from fastpack.tokens.flat.shard_warnings import metadata_dtype
 
     path = as_path(tokens.path)

@@ -29,7 +29,7 @@ _FORMAT = re.compile(r"no_header_(numpy|tensor):(\d{1,3})\Z", re.ASCII)
 
 def is_litdata(path: AnyPath) -> bool:
     """Return whether a folder has an `index.json` with chunks."""
-    return has_index(path, "chunks")
+    return has_index(path, "chunks", "chunk-*.bin")
 
 
 class LitdataTokens(IndexedTokens):

@@ -31,7 +31,7 @@ _ENCODING = re.compile(r"ndarray(?::(u?int(?:8|16|32|64))(?::(\d{1,12}))?)?\Z", 
 
 def is_mds(path: AnyPath) -> bool:
     """Return whether a folder has an `index.json` with shards."""
-    return has_index(path, "shards")
+    return has_index(path, "shards", "*.mds")
 
 
 @dataclass(frozen=True)
