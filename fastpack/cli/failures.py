@@ -28,10 +28,8 @@ FLAGS = {  # names of Python arguments in messages -> flags
     **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
     "call again with resume=True": "run the same command with --resume",
     "Pass if_exists='overwrite'": "Pass --force",
-    "pass eos_token_id": "pass --eos-token-id",
-    "dtype=, as": "--dtype, as",
-    "dtype=, the": "--dtype, the",
-    "with dtype=": "with --dtype",
+    "eos_token_id": "--eos-token-id",
+    "dtype=": "--dtype",
     "Pass mix_tokenizers=True": "Pass --force",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
