@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, spoken
 from fastpack.io import AnyPath, AtomicFile, PathLike, check_exists, exists, open_stream, read_head, size_of
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, raw_segment
 from fastpack.tokens.paired_writer import PairedTokenWriter
@@ -73,7 +73,10 @@ class OlmoTokens(IndexedTokens):
             return DTYPES[size]
         if given is None:
             raise FormatError(
-                path, 0, "raw tokens of an unknown dtype (no header of NumPy's)", "dtype=, as OLMo's configuration says"
+                path,
+                0,
+                "raw tokens of an unknown dtype (no header of NumPy's)",
+                f"{spoken('dtype=')}, as OLMo's configuration says",
             )
         if size in DTYPES:
             check_given_dtype(path, 0, DTYPES[size], DTYPES[size] if given.itemsize == size else given)

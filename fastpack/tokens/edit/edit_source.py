@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, spoken
 from fastpack.io import PathLike, as_path
 from fastpack.tokens.convert_dtypes import check_guess, states_dtype
 from fastpack.tokens.formats import format_named, formats_of
@@ -22,8 +22,8 @@ def open_source(path: PathLike, eos_token_id: int | None = None, *, checked: boo
     file = row.open(where, None, eos_token_id)
     if eos_token_id is None and file.n_documents is None:
         raise ValueError(
-            f"{file.path}: {row.name} does not store document boundaries: pass eos_token_id, the token that ends its "
-            "documents"
+            f"{file.path}: {row.name} does not store document boundaries: pass {spoken('eos_token_id')}, the token "
+            "that ends its documents"
         )
     if not row.stores_documents and not checked:
         _check_flat(file)
@@ -39,5 +39,5 @@ def _check_flat(file: TokenFile) -> None:
         try:
             check_guess(file)
         except FormatError as error:
-            expected = "a dtype that its ids show: convert it first, with dtype="
+            expected = f"a dtype that its ids show: convert it first, with {spoken('dtype=')}"
             raise FormatError(error.path, 0, error.found, expected) from None
