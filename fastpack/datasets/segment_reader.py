@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
@@ -16,10 +17,10 @@ from fastpack.datasets.prefetch import Prefetch
 from fastpack.datasets.window_groups import Tokens, address_of, selector_of
 from fastpack.datasets.windows import row_numbers
 from fastpack.errors import FormatError
-from fastpack.io import is_remote
+from fastpack.io import is_remote, stat_of
 from fastpack.tokens.mds import MdsTokens
 from fastpack.tokens.token_file import TokenFile
-from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.token_segment import TokenSegment, stamp_of
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -239,7 +240,7 @@ def _runs_of(file: TokenFile) -> _Runs:
         segments, (numbers, rows) = file.shard_segments(), file.places()
         starts, lengths = rows[:, 0], rows[:, 1] // file.dtype.itemsize
     else:
-        segments = list(file.segments())
+        segments = [_stamped(segment) for segment in file.segments()]
         numbers = np.arange(len(segments))
         starts, lengths = np.zeros_like(numbers), np.array([segment.length for segment in segments], np.int64)
     dtypes = [file.dtype] if segments else []
@@ -248,6 +249,11 @@ def _runs_of(file: TokenFile) -> _Runs:
     offsets = np.array([segment.offset for segment in segments], np.int64)[numbers] + starts
     in_place = mapped[numbers] & (offsets % (file.dtype.itemsize if dtypes else 1) == 0)
     return _Runs(segments, numbers, starts, lengths, dtypes, np.zeros_like(numbers), in_place)
+
+
+def _stamped(segment: TokenSegment) -> TokenSegment:
+    """Return a segment with a stamp, which detects that its file is replaced; a packed file has none."""
+    return replace(segment, stamp=stamp_of(stat_of(segment.path))) if segment.stamp is None else segment
 
 
 def _concatenated(tables: Sequence[_Runs]) -> _Runs:
