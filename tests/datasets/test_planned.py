@@ -232,3 +232,51 @@ def test_sources_of_two_tokenizers(tmp_path: Path) -> None:
         PlannedDataset(plan)
     with pytest.warns(DataWarning, match="different tokenizers"):
         assert len(PlannedDataset(plan, mix_tokenizers=True)) == 2
+
+
+def stream(loaders: list[Any], steps: int) -> list[list[list[int]]]:
+    """Return the rows of each step, of all ranks, sorted."""
+    batches = [[next(loader)["input_ids"].tolist() for _ in range(steps)] for loader in map(iter, loaders)]
+    return [sorted(row for rank in batches for row in rank[step]) for step in range(steps)]
+
+
+def loaders_of(dataset: Any, ranks: int, batch_size: int) -> list[Any]:
+    samplers = [fastpack.DistributedSampler(dataset, ranks, rank, seed=3) for rank in range(ranks)]
+    return [fastpack.StatefulDataLoader(dataset, batch_size, sampler, dtype="int32") for sampler in samplers]
+
+
+def test_a_run_resumes_on_other_ranks(passes: list[TokenFile], tmp_path: Path) -> None:
+    dataset = PlannedDataset(write_plan(tmp_path / "a.plan", passes, 16), outputs=OUTPUTS)
+    expected = stream(loaders_of(dataset, 4, 2), 9)
+    first = loaders_of(dataset, 4, 2)
+    assert stream(first, 4) == expected[:4]
+    other = loaders_of(pickle.loads(pickle.dumps(dataset)), 2, 4)
+    for loader in other:
+        loader.load_state_dict(first[1].state_dict())
+    assert stream(other, 5) == expected[4:]
+    assert next(iter(other[0]))["loss_mask"].dtype == np.bool_
+
+
+@pytest.mark.parametrize("kind", ["mixture", "combined"])
+def test_with_other_datasets(passes: list[TokenFile], tmp_path: Path, kind: str, backend: str) -> None:
+    np.save(tmp_path / "a.npy", np.arange(200, dtype=np.uint16))
+    windows = fastpack.MemoryMappedDataset(tmp_path, 17, pack_sequences=True, eos_token_id=7)
+    plans = [PlannedDataset(write_plan(tmp_path / f"{seed}.plan", passes, 16, seed=seed)) for seed in (1, 2)]
+    datasets: list[Any] = [plans[0], windows, plans[1]]
+    together: Any = (
+        fastpack.CombinedDataset(datasets) if kind == "combined" else fastpack.MixtureDataset(datasets, list("abc"))
+    )
+    ends = np.cumsum([len(dataset) for dataset in datasets])
+    rows = [3, ends[0] + 2, ends[1] + 1, 0, ends[0], ends[2] - 1]
+    for names in (None, ["input_ids", "position_ids", "cu_seqlens", "max_seqlen"]):
+        batch = together.batch(rows, names)
+        for k, row in enumerate(rows):
+            number = int(np.searchsorted(ends, row, side="right"))
+            one = datasets[number].batch([row - (ends[number - 1] if number else 0)], names)
+            for name in one.keys() - {"cu_seqlens", "max_seqlen"}:
+                np.testing.assert_array_equal(batch[name][k], one[name][0])
+    assert batch["cu_seqlens"][-1] == 6 * 16
+    together.will_need(rows)
+    together.check_unchanged()
+    masked = fastpack.CombinedDataset(plans).batch([0, len(plans[0])], ["labels", "loss_mask"])
+    assert (masked["loss_mask"] == (masked["labels"] != -100)).all()

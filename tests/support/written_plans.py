@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpack.io import is_remote
 from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_layout import PlanSections
 from fastpack.plans.plan_sources import PlanSource, file_fingerprint, files_of
@@ -21,7 +22,7 @@ def source_of(tokens: TokenFile, eos: int | None = None) -> PlanSource:
     assert tokens.n_documents is not None
     fingerprint = tuple(file_fingerprint(path, "/") for path in files_of(tokens))
     n_tokens = int(tokens.document_rows()[:, 1].sum())
-    path = os.path.abspath(tokens.path)
+    path = tokens.path if is_remote(tokens.path) else os.path.abspath(tokens.path)
     return PlanSource(path, tokens.format, tokens.dtype.str, eos, tokens.n_documents, n_tokens, fingerprint)
 
 
