@@ -27,8 +27,8 @@ def sources(tmp_path: Path) -> Path:
     lengths = rng.integers(1, 2000, 400)
     with fastpack.PackedWriter(folder / "a.pbin", 2) as writer:
         writer.append_many(rng.integers(1, 60_000, lengths.sum()), lengths)
-    for name, format in (("b", "megatron"), ("c", "mds"), ("d", "litdata")):
-        fastpack.convert(folder / "a.pbin", folder / name, format=format)
+    for name, kind in (("b", "megatron"), ("c", "mds"), ("d", "litdata")):
+        fastpack.convert(folder / "a.pbin", folder / name, format=kind)
     return folder
 
 
