@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastpack.kernels.batches_np import fill_documents, fill_packed, fill_plain, fill_tokens
+    from fastpack.kernels.bins_np import best_fit, cut_stream, first_fit, group_by_bin, sort_lengths
     from fastpack.kernels.codecs.btree_np import encode_cells, pack_cells
     from fastpack.kernels.codecs.json_np import validate_json_rows
     from fastpack.kernels.codecs.leaves_np import read_leaves
@@ -42,12 +43,14 @@ __all__ = [
     "BACKENDS",
     "TABLE",
     "backend",
+    "best_fit",
     "block_starts",
     "copy_segments",
     "copy_spans",
     "count_newlines",
     "count_tokens",
     "cu_seqlens",
+    "cut_stream",
     "decode_index",
     "doc_ids",
     "encode_cells",
@@ -58,7 +61,9 @@ __all__ = [
     "fill_plain",
     "fill_segments",
     "fill_tokens",
+    "first_fit",
     "first_unsorted",
+    "group_by_bin",
     "index_lines",
     "locate",
     "locate_many",
@@ -69,6 +74,7 @@ __all__ = [
     "scan_tokens",
     "seed_generator",
     "shuffle",
+    "sort_lengths",
     "sort_texts",
     "sort_within",
     "stdlib_shuffle",
@@ -91,6 +97,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
+    "bins": ("sort_lengths", "best_fit", "first_fit", "cut_stream", "group_by_bin"),
     "order": ("seed_generator", "shuffle", "stdlib_shuffle", "feistel"),
     "codecs.pickled_index_decoder": ("decode_index",),
     "codecs.pickled_index_encoder": ("encode_rows",),

@@ -67,3 +67,16 @@ def prefetcher(for_writing: bool) -> Any:
         return types.void(array, types.int64), codegen
 
     return prefetch
+
+
+def trailing_zeros() -> Any:
+    """Return a function of compiled code, (uint64), that counts the zero bits below the lowest set bit."""
+
+    @intrinsic
+    def count(_context: Any, value: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return builder.cttz(args[0], ir.IntType(1)(0))
+
+        return value(value), codegen
+
+    return count

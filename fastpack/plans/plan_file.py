@@ -14,11 +14,9 @@ from fastpack.io import PathLike, is_remote, plain_path, stat_of
 from fastpack.plans.count_column import Columns, CountColumn, Integers
 from fastpack.plans.pieces import piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
+from fastpack.plans.plan_settings import ALGORITHMS, LONG
 from fastpack.plans.plan_sources import PlanSource, folder_of, open_all, source_from
 from fastpack.tokens.token_file import TokenFile
-
-ALGORITHMS = ("best_fit", "first_fit", "none")
-LONG = ("split", "truncate", "drop")
 
 
 class Segments(NamedTuple):
@@ -61,8 +59,10 @@ class PlanFile(Described):
     n_padding, n_truncated, n_dropped
         Number of tokens that are missing in the rows, that are left out at the end of long documents, and that are
         left out with whole documents.
-    n_source_documents
-        Number of documents of all sources; documents are numbered below it.
+    n_cuts
+        Number of places where a document is divided between two rows.
+    n_source_documents, n_source_tokens
+        Number of documents of all sources, below which they are numbered, and of tokens in those that take part.
     algorithm, long, seed, max_documents
         As they were passed to `plan`.
     sources
@@ -87,7 +87,9 @@ class PlanFile(Described):
     n_padding: int
     n_truncated: int
     n_dropped: int
+    n_cuts: int
     n_source_documents: int
+    n_source_tokens: int
     algorithm: str
     long: str
     seed: int | None
@@ -306,5 +308,7 @@ _COUNTS = (
     "n_padding",
     "n_truncated",
     "n_dropped",
+    "n_cuts",
     "n_source_documents",
+    "n_source_tokens",
 )

@@ -145,11 +145,6 @@ def open_all(sources: Sequence[PlanSource], folder: str, *, times_count: bool) -
     return [opened[source] for source in sources]
 
 
-def source_fields(source: PlanSource) -> dict[str, Any]:
-    """Return a source as JSON stores it."""
-    return {name: getattr(source, name) for name in PlanSource.__slots__}
-
-
 def source_from(fields: Any) -> PlanSource:
     """Return the source that JSON stores; ValueError if it is not one."""
     kinds = {"path": str, "format": str, "dtype": str, "n_documents": int, "n_tokens": int, "fingerprint": list}

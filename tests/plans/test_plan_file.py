@@ -16,6 +16,9 @@ from fastpack.errors import FormatError
 from fastpack.plans.pieces import encode_pieces, piece_bytes, read_pieces
 from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_layout import PlanSections
+from fastpack.plans.plan_result import PlanResult
+from fastpack.plans.plan_settings import PlanSettings
+from fastpack.plans.plan_sources import PlanSource
 from fastpack.plans.plan_writer import Bins, describe, write_bins, write_stream
 
 Rows = list[list[tuple[int, int, int]]]  # of each row: document, start, end of its segments
@@ -24,39 +27,28 @@ SEQ = 8
 
 def fields(rows: Rows, n_documents: int, **given: Any) -> dict[str, Any]:
     used = sum(end - start for row in rows for _, start, end in row)
-    counts = {
-        "seq_length": SEQ,
-        "n_rows": len(rows),
-        "n_segments": sum(map(len, rows)),
-        "n_documents": len({document for row in rows for document, _, _ in row}),
-        "n_tokens": used,
-        "n_padding": len(rows) * SEQ - used,
-        "n_truncated": 0,
-        "n_dropped": 0,
-        "n_source_documents": n_documents,
-        "algorithm": "best_fit",
-        "long": "split",
-        "seed": None,
-        "max_documents": None,
-    }
-    description = describe({**counts, **given}, [])
-    source = {"path": "a", "format": "pbin", "dtype": "uint16", "eos_token_id": None, "n_tokens": 0, "fingerprint": []}
-    return {**description, "sources": [{**source, "n_documents": n_documents}], "passes": [0]}
+    counts = {"n_rows": len(rows), "n_segments": sum(map(len, rows)), "n_documents": n_documents, "n_tokens": used}
+    others = ("n_padding", "n_truncated", "n_dropped", "n_cuts", "n_source_tokens")
+    settings = PlanSettings(SEQ, **{name: value for name, value in given.items() if name in ("algorithm", "seed")})
+    result = PlanResult(
+        "", SEQ, settings.algorithm, settings.long, n_source_documents=n_documents, **counts, **dict.fromkeys(others, 0)
+    )
+    source = PlanSource("a", "pbin", "uint16", None, n_documents, 0, ())
+    return {**describe(result, settings, [source]), **given}
 
 
 def write_rows(path: Path, lengths: Sequence[int], **given: Any) -> Rows:
     """Write a plan with a row for each piece of SEQ tokens, and rows of two documents' ends each."""
-    full = np.array(lengths) // SEQ
-    ends = [(document, length % SEQ) for document, length in enumerate(lengths) if length % SEQ]
-    ends = [(document, min(length, SEQ // 2)) for document, length in ends]
+    full, ends = np.divmod(np.array(lengths, np.int64), SEQ)
+    ends = np.minimum(ends, SEQ // 2)
+    numbers = np.flatnonzero(ends)
     rows: Rows = [[(d, k * SEQ, (k + 1) * SEQ)] for d, n in enumerate(full.tolist()) for k in range(n)]
-    for pair in (ends[k : k + 2] for k in range(0, len(ends), 2)):
-        rows.append([(d, int(full[d]) * SEQ, int(full[d]) * SEQ + length) for d, length in pair])
-    counts = [len(ends[k : k + 2]) for k in range(0, len(ends), 2)]
-    numbers = np.array([document for document, _ in ends], np.uint32)
-    bins = Bins(numbers, np.array([length for _, length in ends], np.uint32), np.array(counts, np.uint32))
+    last = [(d, int(full[d]) * SEQ, int(full[d]) * SEQ + int(ends[d])) for d in numbers.tolist()]
+    rows += [last[k : k + 2] for k in range(0, len(last), 2)]
+    counts = [len(numbers[k : k + 2]) for k in range(0, len(numbers), 2)]
     with PlanSections(path, "overwrite") as sections:
-        write_bins(sections, [bins], full, len(lengths), SEQ)
+        bins = Bins(0, numbers.astype(np.uint32), np.array(counts, np.uint32))
+        assert write_bins(sections, [bins], full, ends, SEQ) == (len(counts), len(numbers))
         sections.finish(fields(rows, len(lengths), **given))
     return rows
 
@@ -185,7 +177,7 @@ def test_cut_files_are_errors(tmp_path: Path, n_bytes: int) -> None:
 def test_a_description_that_is_not_valid_is_an_error(tmp_path: Path, name: str, value: object) -> None:
     path = tmp_path / "a.plan"
     with PlanSections(path, "error") as sections:
-        write_bins(sections, [], np.array([1, 2, 0]), 3, SEQ)
+        write_bins(sections, [], np.array([1, 2, 0]), np.zeros(3, np.int64), SEQ)
         changed = {**fields([[(0, 0, 8)]], 3, n_rows=3), name: value}
         if name == "sections":
             sections._sections = {"documents": ("|u1", 1 << 40, 3)}
