@@ -41,6 +41,7 @@ PAIR_OUTPUTS = ("input_ids", "labels", "doc_ids")
 ROW_OUTPUTS = (*PAIR_OUTPUTS, "position_ids")  # [B, L] each: a row belongs to one sample
 WHOLE_OUTPUTS = ("cu_seqlens", "max_seqlen")  # of the batch as one sequence of B * L tokens
 OUTPUTS = ROW_OUTPUTS + WHOLE_OUTPUTS
+LOSS_MASK = "loss_mask"  # bool [B, L], of datasets of planned rows
 DOCUMENT_OUTPUTS = frozenset(("doc_ids", "position_ids", *WHOLE_OUTPUTS))
 
 
