@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         stdlib_shuffle,
     )
     from fastpack.kernels.sample_parts_np import part_blocks, sample_parts
+    from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
     from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
@@ -52,6 +53,7 @@ __all__ = [
     "backend",
     "blend_datasets",
     "block_starts",
+    "copy_segments",
     "copy_spans",
     "count_newlines",
     "count_tokens",
@@ -64,6 +66,7 @@ __all__ = [
     "fill_documents",
     "fill_packed",
     "fill_plain",
+    "fill_segments",
     "fill_tokens",
     "first_unsorted",
     "index_lines",
@@ -98,6 +101,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
+    "segments": ("copy_segments", "fill_segments"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
