@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
+    from fastpack.kernels.token_masks_np import mask_tokens
     from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "locate_many",
     "locate_windows",
     "mask_labels",
+    "mask_tokens",
     "pack_cells",
     "part_blocks",
     "read_leaves",
@@ -107,6 +109,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "megatron_blocks": ("block_starts",),
     "order": ("seed_generator", "shuffle", "stdlib_shuffle", "legacy_shuffle", "legacy_intervals", "feistel"),
     "blends": ("blend_datasets",),
+    "token_masks": ("mask_tokens",),
     "sample_parts": ("part_blocks", "sample_parts"),
     "codecs.pickled_index_decoder": ("decode_index",),
     "codecs.pickled_index_encoder": ("encode_rows",),
