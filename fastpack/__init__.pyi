@@ -9,6 +9,7 @@ from .analysis.findings import Finding as Finding
 from .analysis.findings import VerifyReport as VerifyReport
 from .datasets.factory import dataset_from_config as dataset_from_config
 from .datasets.flat_windows import MemoryMappedDataset as MemoryMappedDataset
+from .datasets.gpt.gpt_dataset import GPTDataset as GPTDataset
 from .datasets.mixture import MixtureDataset as MixtureDataset
 from .datasets.packed_blocks import PackedMemMapDatasetContinuous as PackedMemMapDatasetContinuous
 from .datasets.packed_megatron import PackedMemMapDatasetMegatron as PackedMemMapDatasetMegatron
