@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastpack.display import Described, facts
 from fastpack.errors import FormatError
-from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, open_reader
+from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, drop_pages, map_bytes, open_reader
 from fastpack.io.atomic_folder import INDEX, AtomicFolder
 from fastpack.tokens.token_file import Piece, Rows, Run
 from fastpack.tokens.token_writer import check_range, checked_lengths
@@ -168,6 +168,7 @@ class ChunkedTokenWriter(CommitOnSuccess, Described):
     def _put_chunk(self, lengths: npt.NDArray[np.int64], runs: Iterable[Run]) -> None:
         assert self._folder is not None
         with self._folder.create(self._chunk_name(len(self._chunks))) as output:
+            output.reserve(self._overhead() + int(self._document_bytes(lengths).sum()))
             self._chunks.append(self._write_chunk(output, lengths, runs))
 
     def close(self) -> None:
@@ -198,20 +199,13 @@ class TokenRuns:
     def __init__(self, runs: Iterable[Run], dtype: np.dtype[Any]) -> None:
         self._runs, self._dtype = iter(runs), dtype
         self._rest: Run = np.empty(0, dtype)
+        self._mapped: tuple[str, npt.NDArray[np.uint8]] = "", np.empty(0, np.uint8)
 
     def take(self, n_tokens: int) -> Iterator[Run]:
         """Yield the next `n_tokens` tokens, encoded as they are written; ValueError if there are fewer."""
         while n_tokens:
-            if not _length(self._rest, self._dtype):
-                run = next(self._runs, None)
-                if run is None:
-                    raise ValueError(f"{n_tokens} tokens fewer than the lengths say")
-                if not isinstance(run, tuple):
-                    if run.dtype != self._dtype:
-                        check_range(run, self._dtype)
-                    run = run.astype(self._dtype, copy=False)
-                self._rest = run
-                continue
+            if not self.at_hand():
+                raise ValueError(f"{n_tokens} tokens fewer than the lengths say")
             taken = min(n_tokens, _length(self._rest, self._dtype))
             n_tokens -= taken
             if isinstance(self._rest, tuple):
@@ -222,6 +216,32 @@ class TokenRuns:
             else:
                 piece, self._rest = self._rest[:taken], self._rest[taken:]
             yield piece
+
+    def at_hand(self) -> int:
+        """Return how many tokens `bytes_of` can return; 0 only at the end."""
+        while not _length(self._rest, self._dtype):
+            run = next(self._runs, None)
+            if run is None:
+                return 0
+            if not isinstance(run, tuple):
+                if run.dtype != self._dtype:
+                    check_range(run, self._dtype)
+                run = run.astype(self._dtype, copy=False)
+            self._rest = run
+        return _length(self._rest, self._dtype)
+
+    def bytes_of(self, n_tokens: int) -> npt.NDArray[np.uint8]:
+        """Return the next tokens as bytes, of the block or of a map of the file that contains them."""
+        (run,) = self.take(n_tokens)
+        if not isinstance(run, tuple):
+            return np.ascontiguousarray(run).view(np.uint8)
+        path, offset, n_bytes = run
+        if self._mapped[0] != path:
+            self._mapped = path, map_bytes(path)
+        data = self._mapped[1]
+        check_copied(run, min(n_bytes, len(data) - offset))
+        drop_pages(data, offset - n_bytes, offset)
+        return data[offset : offset + n_bytes]
 
     def read_into(self, out: npt.NDArray[Any]) -> None:
         """Fill `out` with the next tokens."""
