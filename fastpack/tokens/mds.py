@@ -21,7 +21,7 @@ from fastpack.io import AnyPath, drop_pages, mapped, open_bytes
 from fastpack.tokens.chunk_index import ChunkIndex, has_index
 from fastpack.tokens.indexed_tokens import check_given_dtype, check_size, raw_segment, read_array
 from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, SegmentedTokens
-from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.token_segment import Stamp, TokenSegment, version_of
 
 # The byte that says the dtype of an array of any dtype.
 DTYPE_CODES = {8: "u1", 9: "i1", 16: "u2", 17: "i2", 32: "u4", 33: "i4", 64: "u8", 65: "i8"}
@@ -54,6 +54,8 @@ class Shard:
         Whether the shape of the array precedes its values.
     n_bytes
         Size of the tokens of a sample if it is fixed; else None.
+    stamp
+        Size, modification time and inode or tag of the file.
     """
 
     path: AnyPath
@@ -65,6 +67,11 @@ class Shard:
     dtype: np.dtype[Any] | None
     has_shape: bool
     n_bytes: int | None
+    stamp: Stamp
+
+    def data(self) -> npt.NDArray[np.uint8]:
+        """Map the file; an object in a store is fetched into the cache."""
+        return mapped(open_bytes(self.path, version_of(self.stamp)))
 
 
 class MdsTokens(SegmentedTokens):
@@ -127,7 +134,7 @@ class MdsTokens(SegmentedTokens):
         """Return the location of the tokens of document `i`."""
         shard = self._shards[int(np.searchsorted(self._shard_ends, i, "right"))]
         start, n_bytes = self._rows[i].tolist()
-        return TokenSegment(str(shard.path), self._dtype, n_bytes // self._dtype.itemsize, start)
+        return TokenSegment(str(shard.path), self._dtype, n_bytes // self._dtype.itemsize, start, stamp=shard.stamp)
 
     def is_contiguous(self) -> bool:
         """Return False: sizes precede the tokens of every sample."""
@@ -156,7 +163,7 @@ class MdsTokens(SegmentedTokens):
         for shard in self._shards:
             after = before + shard.n_samples
             rows = self._rows[min(max(first, before), after) : max(before, min(stop, after))]
-            spans.append(DocumentSpans(mapped(open_bytes(shard.path)), rows))
+            spans.append(DocumentSpans(shard.data(), rows))
             before = after
         return spans
 
@@ -200,7 +207,7 @@ def _shard(index: ChunkIndex, entry: dict[str, Any], dtype: np.dtype[Any] | None
     if not all(size is None or (type(size) is int and 0 < size < 1 << 32) for size in sizes):
         index.wrong(f"column sizes {str(sizes)[:60]}", "sizes in bytes, or null")
     file = index.file(raw.get("basename"))
-    check_size(file, index.number(raw, "bytes"), f"as {index.path} says")
+    stamp = check_size(file, index.number(raw, "bytes"), f"as {index.path} says")
     match = _ENCODING.match(encodings[at])
     if match is None and dtype is None:
         index.wrong(f"tokens encoded as {encodings[at]!r}, whose dtype is unknown", "dtype=")
@@ -219,6 +226,7 @@ def _shard(index: ChunkIndex, entry: dict[str, Any], dtype: np.dtype[Any] | None
         dtype=stored,
         has_shape=match is not None and match[2] is None,
         n_bytes=n_bytes,
+        stamp=stamp,
     )
 
 
@@ -254,7 +262,7 @@ def _stated_dtype(shard: Shard, code: int, offset: int) -> np.dtype[Any]:
 
 
 def _sample_offsets(shard: Shard) -> npt.NDArray[np.int64]:
-    data = open_bytes(shard.path)
+    data = shard.data()
     n_bytes, header = len(data), 4 * (shard.n_samples + 2)
     if n_bytes < header:
         raise FormatError(shard.path, n_bytes, f"a file of {n_bytes} bytes", f"a header of {header} bytes")
@@ -276,7 +284,7 @@ def _sample_offsets(shard: Shard) -> npt.NDArray[np.int64]:
 def _column(shard: Shard) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the file, and the start and the end of the column of tokens of each sample, int64 [n]."""
     offsets = _sample_offsets(shard)
-    data = mapped(open_bytes(shard.path))
+    data = shard.data()
     starts, ends = offsets[:-1], offsets[1:]
     heads = starts + 4 * shard.n_variable
     _check(shard, starts, heads + shard.fixed_before > ends, "a sample that is smaller than its columns")
