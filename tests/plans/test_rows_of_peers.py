@@ -57,7 +57,7 @@ def test_rows_are_those_of_trl(tmp_path: Path, seq_length: int, seed: int, long:
 
 
 @pytest.mark.parametrize(("long", "strategy"), [("truncate", "truncate"), ("split", "fragment")])
-@pytest.mark.parametrize(("seq_length", "seed"), CASES)
+@pytest.mark.parametrize(("seq_length", "seed"), [case for case in CASES if case[0].bit_count() == 1])  # as it requires
 def test_rows_are_those_of_olmo_core(tmp_path: Path, seq_length: int, seed: int, long: str, strategy: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
