@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         shuffle,
         stdlib_shuffle,
     )
+    from fastpack.kernels.plan_rows_np import read_rows
     from fastpack.kernels.sample_parts_np import part_blocks, sample_parts
     from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
@@ -86,6 +87,7 @@ __all__ = [
     "pack_cells",
     "part_blocks",
     "read_leaves",
+    "read_rows",
     "sample_parts",
     "scan_tokens",
     "seed_generator",
@@ -118,6 +120,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "blends": ("blend_datasets",),
     "token_masks": ("mask_tokens",),
     "sample_parts": ("part_blocks", "sample_parts"),
+    "plan_rows": ("read_rows",),
     "codecs.pickled_index_decoder": ("decode_index",),
     "codecs.pickled_index_encoder": ("encode_rows",),
     "codecs.json": ("validate_json_rows",),

@@ -65,6 +65,11 @@ class CountColumn:
             last = np.array([self.n_items - 1], np.int64)
             self.n_units = int(self.first(last)[0] + self.counts(last)[0])
 
+    @property
+    def narrow(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The counts as they are stored, and the sum before each block."""
+        return self._narrow, self._sums
+
     def counts(self, items: Integers) -> Integers:
         """Return the counts of items, int64 [k], 0 <= item < n_items."""
         counts: Integers = self._narrow[items].astype(np.int64)

@@ -12,7 +12,7 @@ from fastpack.display import Described, facts
 from fastpack.errors import FormatError, counted
 from fastpack.io import PathLike, is_remote, plain_path, stat_of
 from fastpack.plans.count_column import Columns, CountColumn, Integers
-from fastpack.plans.pieces import piece_bytes, read_pieces
+from fastpack.plans.pieces import length_bits, piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
 from fastpack.plans.plan_settings import ALGORITHMS, LONG
 from fastpack.plans.plan_sources import PlanSource, folder_of, open_all, source_from
@@ -152,7 +152,8 @@ class PlanFile(Described):
         self._rows = CountColumn(self.path, "rows", sections) if "rows" in sections else None
         self._order = sections.get("order")
         self._pieces = sections.get("pieces", np.empty(0, np.uint8))
-        self._n_pieces = len(self._pieces) // piece_bytes(self.n_source_documents, self.seq_length)
+        self._widths = length_bits(self.seq_length), piece_bytes(self.n_source_documents, self.seq_length)
+        self._n_pieces = len(self._pieces) // self._widths[1]
         self.n_full_rows = 0 if self.algorithm == "none" else self._documents.n_units
         if self.algorithm != "none" and self._rows is None:
             raise ValueError("no rows")
@@ -211,9 +212,27 @@ class PlanFile(Described):
         stored = self.stored_rows(np.asarray(rows, np.int64).reshape(-1))
         if not len(stored):
             return Segments(*np.empty((4, 0), np.int64))
-        found = self._stream_segments(stored) if self.algorithm == "none" else self._bin_segments(stored)
+        if self.algorithm == "none":
+            found = self._stream_segments(stored)
+        else:
+            found = self._common_segments(stored) or self._bin_segments(stored)
         self._check(found, len(stored))
         return found
+
+    def _common_segments(self, stored: Integers) -> Segments | None:
+        """Return the segments of rows of fewer than 255 pieces of documents that fill fewer than 255 rows."""
+        assert self._rows is not None
+        capacity = 4 * len(stored)
+        while True:
+            out = np.empty((4, capacity), np.int64)
+            n_segments = kernels.read_rows(
+                stored, self.seq_length, *self._documents.narrow, *self._rows.narrow, self._pieces, *self._widths, out
+            )
+            if n_segments >= 0:
+                return Segments(*out[:, :n_segments])
+            if n_segments == -1:
+                return None
+            capacity = max(-n_segments, 2 * capacity)
 
     def _bin_segments(self, stored: Integers) -> Segments:
         assert self._rows is not None
