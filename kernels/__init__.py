@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
+    from fastpack.kernels.plan_rows_np import bin_segments, stream_segments
     from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
@@ -44,6 +45,7 @@ __all__ = [
     "TABLE",
     "backend",
     "best_fit",
+    "bin_segments",
     "block_starts",
     "copy_segments",
     "copy_spans",
@@ -78,6 +80,7 @@ __all__ = [
     "sort_texts",
     "sort_within",
     "stdlib_shuffle",
+    "stream_segments",
     "use",
     "used_bytes",
     "validate_json_rows",
@@ -93,6 +96,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
+    "plan_rows": ("bin_segments", "stream_segments"),
     "segments": ("copy_segments", "fill_segments"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
