@@ -13,6 +13,7 @@ from .datasets.gpt.gpt_dataset import GPTDataset as GPTDataset
 from .datasets.mixture import MixtureDataset as MixtureDataset
 from .datasets.packed_blocks import PackedMemMapDatasetContinuous as PackedMemMapDatasetContinuous
 from .datasets.packed_megatron import PackedMemMapDatasetMegatron as PackedMemMapDatasetMegatron
+from .datasets.planned import PlannedDataset as PlannedDataset
 from .documents.create_index import IndexResult as IndexResult
 from .documents.create_index import create_raw_index as create_raw_index
 from .documents.create_indices import create_raw_indices as create_raw_indices

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         shuffle,
         stdlib_shuffle,
     )
-    from fastpack.kernels.plan_rows_np import read_rows
+    from fastpack.kernels.plan_rows_np import bin_segments, stream_segments
     from fastpack.kernels.sample_parts_np import part_blocks, sample_parts
     from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
@@ -55,6 +55,7 @@ __all__ = [
     "TABLE",
     "backend",
     "best_fit",
+    "bin_segments",
     "blend_datasets",
     "block_starts",
     "copy_segments",
@@ -87,7 +88,6 @@ __all__ = [
     "pack_cells",
     "part_blocks",
     "read_leaves",
-    "read_rows",
     "sample_parts",
     "scan_tokens",
     "seed_generator",
@@ -96,6 +96,7 @@ __all__ = [
     "sort_texts",
     "sort_within",
     "stdlib_shuffle",
+    "stream_segments",
     "use",
     "used_bytes",
     "validate_json_rows",
@@ -111,6 +112,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
+    "plan_rows": ("bin_segments", "stream_segments"),
     "segments": ("copy_segments", "fill_segments"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
@@ -120,7 +122,6 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "blends": ("blend_datasets",),
     "token_masks": ("mask_tokens",),
     "sample_parts": ("part_blocks", "sample_parts"),
-    "plan_rows": ("read_rows",),
     "codecs.pickled_index_decoder": ("decode_index",),
     "codecs.pickled_index_encoder": ("encode_rows",),
     "codecs.json": ("validate_json_rows",),

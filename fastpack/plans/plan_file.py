@@ -18,6 +18,8 @@ from fastpack.plans.plan_settings import ALGORITHMS, LONG
 from fastpack.plans.plan_sources import PlanSource, folder_of, open_all, source_from
 from fastpack.tokens.token_file import TokenFile
 
+_ROOM = 32  # segments per row that are read without a second call
+
 
 class Segments(NamedTuple):
     """The segments of some rows, in the order of the rows and of their tokens.
@@ -148,12 +150,17 @@ class PlanFile(Described):
                 raise ValueError(f"{len(self._keys)} keys")
 
     def _open_columns(self, sections: Columns) -> None:
+        narrow = "<u4" if self.algorithm == "none" else "|u1"
+        dtypes = {"documents": narrow, "rows": narrow, "pieces": "|u1"}
+        dtypes |= {f"{name}_{part}": "<i8" for name in ("documents", "rows") for part in ("sums", "wide")}
+        for name in dtypes.keys() & sections.keys():
+            if sections[name].dtype.str != dtypes[name]:
+                raise ValueError(f"{name} of dtype {sections[name].dtype}")
         self._documents = CountColumn(self.path, "documents", sections)
         self._rows = CountColumn(self.path, "rows", sections) if "rows" in sections else None
         self._order = sections.get("order")
         self._pieces = sections.get("pieces", np.empty(0, np.uint8))
-        self._widths = length_bits(self.seq_length), piece_bytes(self.n_source_documents, self.seq_length)
-        self._n_pieces = len(self._pieces) // self._widths[1]
+        self._n_pieces = len(self._pieces) // piece_bytes(self.n_source_documents, self.seq_length)
         self.n_full_rows = 0 if self.algorithm == "none" else self._documents.n_units
         if self.algorithm != "none" and self._rows is None:
             raise ValueError("no rows")
@@ -212,27 +219,28 @@ class PlanFile(Described):
         stored = self.stored_rows(np.asarray(rows, np.int64).reshape(-1))
         if not len(stored):
             return Segments(*np.empty((4, 0), np.int64))
-        if self.algorithm == "none":
-            found = self._stream_segments(stored)
-        else:
-            found = self._common_segments(stored) or self._bin_segments(stored)
-        self._check(found, len(stored))
+        found = self._read_segments(stored)
+        if found is None:  # damaged: the same in steps, which tell what is wrong
+            found = self._stream_segments(stored) if self.algorithm == "none" else self._bin_segments(stored)
+            self._check(found, len(stored))
         return found
 
-    def _common_segments(self, stored: Integers) -> Segments | None:
-        """Return the segments of rows of fewer than 255 pieces of documents that fill fewer than 255 rows."""
-        assert self._rows is not None
-        capacity = 4 * len(stored)
+    def _read_segments(self, stored: Integers) -> Segments | None:
+        """Return the segments of rows by one kernel call; None if the plan is damaged."""
+        room = _ROOM * len(stored)
         while True:
-            out = np.empty((4, capacity), np.int64)
-            n_segments = kernels.read_rows(
-                stored, self.seq_length, *self._documents.narrow, *self._rows.narrow, self._pieces, *self._widths, out
-            )
-            if n_segments >= 0:
-                return Segments(*out[:, :n_segments])
-            if n_segments == -1:
-                return None
-            capacity = max(-n_segments, 2 * capacity)
+            out = np.empty((4, room), np.int64)
+            if self.algorithm == "none":
+                first, stop = self._stream_bounds(stored)
+                n = kernels.stream_segments(first, stop, self.seq_length, *self._documents.arrays, *out)
+            else:
+                assert self._rows is not None
+                columns = *self._documents.arrays, *self._rows.arrays, self._pieces
+                layout = piece_bytes(self.n_source_documents, self.seq_length), length_bits(self.seq_length)
+                n = kernels.bin_segments(stored, self.n_full_rows, self.seq_length, *columns, *layout, *out)
+            if n <= room:
+                return Segments(*out[:, :n]) if n >= 0 else None
+            room = n
 
     def _bin_segments(self, stored: Integers) -> Segments:
         assert self._rows is not None
@@ -264,14 +272,17 @@ class PlanFile(Described):
             self._fail("a document beyond the sources")
         return document, length
 
-    def _stream_segments(self, stored: Integers) -> Segments:
-        n_tokens = self._documents.n_units
+    def _stream_bounds(self, stored: Integers) -> tuple[Integers, Integers]:
+        """Return the first token of each row in the stream, and the end."""
         if self._rows is None:
             first = stored * self.seq_length
-            end = np.minimum(first + self.seq_length, n_tokens)
-        else:
-            first = self._rows.first(stored)
-            end = first + self._rows.counts(stored)
+            return first, np.minimum(first + self.seq_length, self._documents.n_units)
+        first = self._rows.first(stored)
+        return first, first + self._rows.counts(stored)
+
+    def _stream_segments(self, stored: Integers) -> Segments:
+        n_tokens = self._documents.n_units
+        first, end = self._stream_bounds(stored)
         if (end <= first).any() or int(end.max()) > n_tokens:
             self._fail("a row without tokens")
         first_document, offset = self._documents.locate(first)

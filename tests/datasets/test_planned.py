@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written_plans import documents_of, naive_batch, write_plan
+from naive_rows import documents_of, naive_batch
 
 import fastpack
 from fastpack.datasets import planned
@@ -23,7 +23,6 @@ from fastpack.tokens.interop_formats import output_path
 from fastpack.tokens.token_file import TokenFile
 
 OUTPUTS = ("input_ids", "labels", "doc_ids", "position_ids", "loss_mask", "cu_seqlens", "max_seqlen")
-SEED = 7  # puts documents 0 and 2 into the first of two rows
 LENGTHS = [5, 1, 90, 33, 2, 64, 300, 7, 8, 16]
 
 
@@ -35,6 +34,11 @@ def write(folder: Path, name: str, dtype: str, lengths: list[int] = LENGTHS, see
     with row.create(path, np.dtype(dtype), "overwrite") as writer:
         writer.append_many(np.random.default_rng(seed).integers(1, 30_000, sum(lengths)), lengths)
     return fastpack.open_tokens(output_path(name, path))
+
+
+def write_plan(path: Path, passes: list[TokenFile], seq_length: int, **options: Any) -> Path:
+    fastpack.plan([file.path for file in passes], path, seq_length=seq_length, if_exists="overwrite", **options)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +66,8 @@ def documents(passes: list[TokenFile]) -> list[list[int]]:
 
 @given(
     seq_length=st.integers(1, 40),
-    stream=st.booleans(),
-    seed=st.integers(0, 99),
+    algorithm=st.sampled_from(["best_fit", "first_fit", "none"]),
+    seed=st.none() | st.integers(0, 99),
     dtype=st.sampled_from(["int64", "int32"]),
     wanted=st.sets(st.sampled_from(OUTPUTS), min_size=1),
     data=st.data(),
@@ -74,13 +78,13 @@ def test_batches_equal_a_naive_implementation(
     documents: list[list[int]],
     tmp_path_factory: pytest.TempPathFactory,
     seq_length: int,
-    stream: bool,
-    seed: int,
+    algorithm: Any,
+    seed: int | None,
     dtype: Any,
     wanted: set[str],
     data: Any,
 ) -> None:
-    path = write_plan(tmp_path_factory.mktemp("plan") / "a.plan", passes, seq_length, stream=stream, seed=seed)
+    path = write_plan(tmp_path_factory.mktemp("plan") / "a.plan", passes, seq_length, algorithm=algorithm, seed=seed)
     with PlannedDataset(path, pad_token_id=9) as dataset:
         rows = data.draw(st.lists(st.integers(0, len(dataset) - 1), max_size=6))
         expected = naive_batch(dataset.plan, documents, rows, 9)
@@ -100,7 +104,7 @@ def small(tmp_path: Path) -> Path:
     """A plan with two rows of six tokens: documents 0 and 2, document 1 and padding."""
     with fastpack.PackedWriter(tmp_path / "a.pbin", 2) as writer:
         writer.append_many([5, 6, 7, 8, 9, 1, 2, 3], lengths=[3, 2, 3])
-    path = write_plan(tmp_path / "a.plan", [fastpack.open_tokens(tmp_path / "a.pbin")], 6, seed=SEED)
+    path = write_plan(tmp_path / "a.plan", [fastpack.open_tokens(tmp_path / "a.pbin")], 6)
     with PlannedDataset(path) as dataset:
         assert dataset.documents(0).tolist() == [[0, 0, 3], [2, 0, 3]]
         assert dataset.documents(1).tolist() == [[1, 0, 2]]

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from stores import frequent_faults
-from written_plans import write_plan
 
 import fastpack
-from fastpack.datasets.planned import PlannedDataset
+from fastpack import PlannedDataset
 from fastpack.errors import FastpackError
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 OUTPUTS = ("input_ids", "labels", "doc_ids", "position_ids", "loss_mask")
+
+
+def planned(path: Path, sources: list[str]) -> Path:
+    fastpack.plan(sources, path, seq_length=512)
+    return path
 
 
 @pytest.fixture
@@ -34,11 +38,9 @@ def sources(tmp_path: Path) -> Path:
 
 def test_rows_are_those_of_local_files(store: Any, sources: Path) -> None:
     url = store.put_folder(sources, "sources")
-    paths = ["a.pbin", "b", "c", "d"]
-    local = [fastpack.open_tokens(sources / name) for name in paths]
-    expected = PlannedDataset(write_plan(sources / "local.plan", local, 512))
-    remote = [fastpack.open_tokens(f"{url}/{name}") for name in paths]
-    plan = write_plan(sources / "remote.plan", remote, 512)
+    names = ["a.pbin", "b", "c", "d"]
+    expected = PlannedDataset(planned(sources / "local.plan", [str(sources / name) for name in names]))
+    plan = planned(sources / "remote.plan", [f"{url}/{name}" for name in names])
     store.put("remote.plan", plan.read_bytes())
     rows = np.random.default_rng(1).permutation(len(expected))[:40]
     store.proxy.choose = frequent_faults
@@ -55,7 +57,7 @@ def test_rows_are_those_of_local_files(store: Any, sources: Path) -> None:
 
 def test_only_the_blocks_of_the_rows_are_read(store: Any, sources: Path) -> None:
     url = store.put("a.pbin", (sources / "a.pbin").read_bytes())
-    dataset = PlannedDataset(write_plan(sources / "a.plan", [fastpack.open_tokens(url)], 512))
+    dataset = PlannedDataset(planned(sources / "a.plan", [url]))
     dataset.batch([0])
     before = store.proxy.sent
     dataset.batch([1, 2])
@@ -64,7 +66,7 @@ def test_only_the_blocks_of_the_rows_are_read(store: Any, sources: Path) -> None
 
 def test_a_replaced_object_is_an_error(store: Any, sources: Path) -> None:
     url = store.put("a.pbin", (sources / "a.pbin").read_bytes())
-    dataset = PlannedDataset(write_plan(sources / "a.plan", [fastpack.open_tokens(url)], 512))
+    dataset = PlannedDataset(planned(sources / "a.plan", [url]))
     content = bytearray((sources / "a.pbin").read_bytes())
     content[1000] ^= 1
     store.put("a.pbin", bytes(content))
