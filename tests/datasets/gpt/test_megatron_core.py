@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from tests.support.megatron_corpora import Configuration, random_configuration, write_corpora
+from megatron_corpora import Configuration, random_configuration, write_corpora
 
 pytestmark = pytest.mark.slow
 
