@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from megatron_corpora import Configuration, random_configuration, write_corpora
 
 import fastpack
-from megatron_corpora import Configuration, random_configuration, write_corpora
 
 pytestmark = pytest.mark.slow
 
