@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fastpack.io import as_path
+from fastpack.tokens.formats import format_named
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Configuration:
 
 def random_configuration(seed: int) -> Configuration:
     """Return a configuration that megatron-core accepts."""
-    rng = np.random.default_rng(seed)
+    rng: Any = np.random.default_rng(seed)
     n_files = int(rng.choice([1, 1, 2, 3, 5]))
     shortest = int(rng.choice([0, 1]))
     lengths = []
@@ -87,9 +92,9 @@ def random_configuration(seed: int) -> Configuration:
 
 def write_corpora(configuration: Configuration, folder: Path) -> list[str]:
     """Write the files of a configuration, tokens below 100 with `eod` at document ends; return their prefixes."""
-    rng, paths = np.random.default_rng(configuration.seed + 1), []
+    paths = []
     for number, (lengths, dtype) in enumerate(zip(configuration.lengths, configuration.dtypes, strict=True)):
-        tokens = rng.integers(0 if number % 2 else 1, 100, sum(lengths))
+        tokens = (np.arange(sum(lengths)) + number) * 2_654_435_761 // 128 % 100
         ends = np.cumsum(lengths)
         tokens[ends[ends > 0] - 1] = configuration.eod
         paths.append(str(folder / f"corpus_{number}"))
@@ -97,12 +102,20 @@ def write_corpora(configuration: Configuration, folder: Path) -> list[str]:
     return paths
 
 
+def digest(samples: Iterable[dict[str, Any]]) -> str:
+    """Return the SHA-256 of the names, dtypes and values of samples."""
+    found = hashlib.sha256()
+    for sample in samples:
+        for name, value in sample.items():
+            array = np.asarray(value)
+            found.update(f"{name} {array.dtype} {array.shape}".encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
 def write_megatron(path: str, tokens: np.ndarray, lengths: list[int]) -> None:
     """Write tokens and the lengths of documents as Megatron's files."""
-    from fastpack.io import as_path
-    from fastpack.tokens.formats import format_named
-
     create = format_named("megatron").create
     assert create is not None
-    with create(as_path(path), tokens.dtype, "error") as writer:
+    with create(as_path(path), tokens.dtype, "overwrite") as writer:
         writer.append_many(tokens, np.array(lengths))
