@@ -36,6 +36,8 @@ from .inspection.verify import verify as verify
 from .io.checksums import write_checksums as write_checksums
 from .loading.config import load_config as load_config
 from .loading.loader import StatefulDataLoader as StatefulDataLoader
+from .loading.megatron_samplers import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler
+from .loading.megatron_samplers import MegatronPretrainingSampler as MegatronPretrainingSampler
 from .loading.mixture_sampler import MixtureSampler as MixtureSampler
 from .loading.phases import PhaseSchedule as PhaseSchedule
 from .loading.phases import TrainingPhase as TrainingPhase

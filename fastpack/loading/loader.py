@@ -167,7 +167,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
-        self._go_to(0)
+        self._go_to(*first_position(self._sampler))
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
         self._warm()
@@ -404,6 +404,12 @@ class StatefulDataLoader(Described, Generic[BatchT]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._attach()
+
+
+def first_position(sampler: ResumableSampler) -> tuple[int, EpochPosition | None]:
+    """Return the epoch that a loader starts with, and where in it: Megatron's samplers may start anywhere."""
+    start: tuple[int, EpochPosition | None] = getattr(sampler, "first_position", lambda: (0, None))()
+    return start
 
 
 _LOADERS: weakref.WeakSet[StatefulDataLoader[Any]] = weakref.WeakSet()

@@ -52,7 +52,7 @@ def prefix_of(path: PathLike) -> str:
 
 def is_megatron(path: AnyPath) -> bool:
     """Return whether this is the `.bin`, the `.idx` or the common prefix of an indexed dataset."""
-    if path.suffix not in (".bin", ".idx") and exists(path):
+    if path.suffix not in (".bin", ".idx") and exists(path) and not path.is_dir():
         return False
     index = as_path(prefix_of(path) + ".idx")
     return exists(index) and not index.is_dir() and read_head(index, len(MAGIC))[0] == MAGIC

@@ -222,6 +222,8 @@ class GPTDataset(RowDataset):
         if self._masks.by_document:
             bounds = np.full(self._length + 1, self._length, np.int32)
             found = document_bounds(parts, 0, self._length, self._masks.extra)
+            if len(found) > len(bounds):  # more empty documents than Megatron has room for
+                found = sorted(set(found))
             bounds[: len(found)] = found
             sample.update(cu_seqlens=bounds, max_seqlen=np.diff(bounds).max())
         return sample
