@@ -15,7 +15,6 @@ from fastpack.loading.mixture_epochs import MixtureEpochs
 from fastpack.loading.protocols import ResumableSampler
 
 BATCHES_PER_BLOCK = 512  # of an order that is computed, not stored
-CHANGING_BATCHES = 32  # of a mixture whose weights may change at every step
 
 
 class BatchPlanner(Protocol):
@@ -88,7 +87,7 @@ def batches_of(sampler: ResumableSampler, size: int) -> Iterator[Any]:
     """Return the sample numbers of each whole batch of the sampler's next iteration, which starts now."""
     # An adapted sampler may be an iterator, which is not read ahead.
     n_batches = 1 if isinstance(sampler, SamplerAdapter) else BATCHES_PER_BLOCK
-    if isinstance(sampler, MixtureEpochs) and sampler.no_repeat:
-        n_batches = CHANGING_BATCHES
+    if isinstance(sampler, MixtureEpochs):
+        return sampler.batches(size, n_batches)
     blocks = sampler.blocks(size * n_batches)  # not within the generator: the sampler may change before the first batch
     return (numbers[start : start + size] for numbers in blocks for start in range(0, len(numbers) - size + 1, size))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -199,6 +199,27 @@ class MixtureEpochs(EpochSampler):
         draw = RankLists(self.sizes, self.offsets, self.shuffle, self.drop_last, self.seed + self._epoch)
         return draw.of(ranks, num_replicas, counts)
 
+    def batches(self, size: int, n_batches: int) -> Iterator[Indices]:
+        """Return the sample numbers of the next iteration, which starts now, in whole batches of `size`.
+
+        They are computed for 2 batches at first, then for 4, 8, ..., `n_batches` at a time: weights that change at
+        every step cost little.
+
+        Parameters
+        ----------
+        size
+            Samples of a batch.
+        n_batches
+            The most batches whose numbers are in memory.
+
+        Returns
+        -------
+        iterator
+            Arrays of int32 or int64 [size].
+        """
+        steps, first = self._open()
+        return _growing_batches(steps.settled(), first, size, n_batches)
+
     def _layout(self, base_num_replicas: int) -> tuple[Order, int]:
         if self._computed:
             order = self._computed_order(base_num_replicas, self._epoch)
@@ -224,3 +245,12 @@ class MixtureEpochs(EpochSampler):
             return Steps(order, max(1, length), self.rank, self.num_replicas, length // self.num_replicas)
         (own,) = self._lists([self.rank], self.num_replicas, self.target_counts)
         return Steps(HeldOrder(own), max(1, len(own)), 0, 1, len(own))
+
+
+def _growing_batches(steps: Steps, first: int, size: int, most: int) -> Iterator[Indices]:
+    n_batches = 2
+    while len(block := steps.take(first, size * n_batches)) >= size:
+        for start in range(0, len(block) - size + 1, size):
+            yield block[start : start + size]
+        first += size * n_batches
+        n_batches = min(2 * n_batches, most)
