@@ -11,6 +11,7 @@ from fastpack.datasets.base import RowDataset, Selection
 from fastpack.datasets.outputs import WHOLE_OUTPUTS
 from fastpack.loading.adapters import SamplerAdapter
 from fastpack.loading.fetch import BatchOptions, batch_arguments
+from fastpack.loading.mixture_epochs import MixtureEpochs
 from fastpack.loading.protocols import ResumableSampler
 
 BATCHES_PER_BLOCK = 512  # of an order that is computed, not stored
@@ -85,6 +86,8 @@ def _integers(numbers: Any) -> list[Any]:
 def batches_of(sampler: ResumableSampler, size: int) -> Iterator[Any]:
     """Return the sample numbers of each whole batch of the sampler's next iteration, which starts now."""
     # An adapted sampler may be an iterator, which is not read ahead.
-    block = size if isinstance(sampler, SamplerAdapter) else size * BATCHES_PER_BLOCK
-    blocks = sampler.blocks(block)  # not within the generator: the sampler may change before the first batch
+    n_batches = 1 if isinstance(sampler, SamplerAdapter) else BATCHES_PER_BLOCK
+    if isinstance(sampler, MixtureEpochs):
+        return sampler.batches(size, n_batches)
+    blocks = sampler.blocks(size * n_batches)  # not within the generator: the sampler may change before the first batch
     return (numbers[start : start + size] for numbers in blocks for start in range(0, len(numbers) - size + 1, size))

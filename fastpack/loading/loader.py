@@ -7,7 +7,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from fastpack import kernels
@@ -19,8 +18,11 @@ from fastpack.loading.batch_numbers import BatchNumbers, batches_of, row_options
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch
 from fastpack.loading.producer import Producer
+from fastpack.loading.progress import Progress
 from fastpack.loading.protocols import BatchDataset, LoaderOptions, ResumableSampler
 from fastpack.loading.resume import HOW_TO_CONTINUE, EpochPosition, LoaderShape, check_order, json_fingerprint
+from fastpack.loading.run_control import RunControl
+from fastpack.loading.run_record import BatchPlan
 from fastpack.loading.sampler import DistributedSampler
 
 # Compiling the Numba kernels takes a second and saves 0.2 ns per token over the Cython ones: it pays from here on.
@@ -31,7 +33,7 @@ BatchT = TypeVar("BatchT")
 SampleT = TypeVar("SampleT")
 
 
-class StatefulDataLoader(Described, Generic[BatchT]):
+class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     """Load batches of a dataset in a sampler's order, epoch after epoch (KempnerForge's class, in NumPy arrays).
 
     `iter()` starts the epoch, or continues in the middle of one: after a `break`, or after `load_state_dict`. Samples
@@ -106,6 +108,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
     # Attributes of torch's DataLoader that tools read.
     num_workers = 0
+    _yielded: int
     prefetch_factor: int | None = None
     drop_last = True
 
@@ -167,6 +170,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
+        self._progress = Progress(self.sampler, batch_size)
         self._go_to(*first_position(self._sampler))
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
@@ -226,24 +230,22 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             self._begin(self._plan_or_next_epoch)
         return self
 
-    def _plan_or_next_epoch(self) -> Iterator[Any]:
+    def _plan_or_next_epoch(self) -> BatchPlan:
         """Return the plan of this epoch, or of the next one if a loop over `len()` took all batches of this one."""
         plan = self._plan()
-        if not self._yielded:
+        if not self._yielded or plan.has_more():
             return plan
-        first = next(plan, None)
-        if first is not None:
-            return chain((first,), plan)
-        self._go_to(self._epoch + 1)
+        self._end_epoch(plan)
         return self._plan()
 
-    def _begin(self, make_plan: Callable[[], Iterator[Any]]) -> None:
+    def _begin(self, make_plan: Callable[[], BatchPlan], check: bool = True) -> None:
         for producer in self._producers:  # kept until it is replaced: an interrupt here is not the end of the epoch
             producer.end()
         plan, source = make_plan(), as_batch_dataset(self.dataset)
-        if source.check_unchanged is not None:
+        if check and source.check_unchanged is not None:
             source.check_unchanged()
-        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, self._yielded, source.will_need)]
+        self._batch_plan, self._planned = plan, self._progress.revision
+        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, source.will_need)]
 
     def __next__(self) -> BatchT:
         with self._lock:  # threads take batches in turn
@@ -251,19 +253,29 @@ class StatefulDataLoader(Described, Generic[BatchT]):
                 raise StopIteration
             if self._producers[0].lost:
                 self._begin(self._plan)
+            elif self._planned != self._progress.revision:
+                self._begin(self._plan, check=False)
             self._pool.next_batch()
             produced = self._producers[0].get()
             if produced is None:
                 self._stop()
-                self._go_to(self._epoch + 1)
+                self._end_epoch(self._batch_plan)
                 raise StopIteration
+            self._progress.advance(produced.number - self._yielded)
             self._yielded = produced.number + 1
             self._producers[0].lost = False
             batch: BatchT = produced.batch
             return batch
 
-    def _plan(self) -> Iterator[Any]:
-        """Return the sample numbers of each remaining batch of this epoch."""
+    def _end_epoch(self, plan: BatchPlan) -> None:
+        """Go to the next epoch; the steps at the end of this one that were not delivered are skipped ones."""
+        self._progress.advance(plan.number - self._yielded, 0)
+        self._yielded = plan.number
+        self._progress.end_epoch(self._epoch, self._position().consumed)
+        self._go_to(self._epoch + 1)
+
+    def _plan(self) -> BatchPlan:
+        """Return the remaining batches of this epoch."""
         sampler = self._sampler
         if self._order_to_check is not None:
             check_order(self._order_to_check, json_fingerprint(sampler.fingerprint()), HOW_TO_CONTINUE)
@@ -276,7 +288,10 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             sampler.resume_at(position.consumed, position.base)
         elif skip:
             sampler.set_skip(skip)
-        return batches_of(sampler, self.batch_size)
+        first_step = self._progress.step - self._yielded
+        is_skipped = self._progress.record.is_skipped
+        batches = batches_of(sampler, self.batch_size)
+        return BatchPlan(batches, self._yielded, lambda number: is_skipped(first_step + number))
 
     def _position(self) -> EpochPosition:
         """Return the position of all ranks together, as every rank yields batches at the same pace."""
@@ -285,7 +300,9 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
     def _go_to(self, epoch: int, position: EpochPosition | None = None) -> None:
         """Continue at a position of an epoch (None: its start), from which `_yielded` batches are counted."""
-        self._epoch, self._start, self._yielded = epoch, position or EpochPosition(0, self._num_replicas), 0
+        self._epoch, self._start = epoch, position or EpochPosition(0, self._num_replicas)
+        self._yielded = 0
+        self._progress.begin(epoch, self._start)
 
     def set_epoch(self, epoch: int) -> None:
         """Start another epoch, counted from 0, at the next `iter()`; for the current epoch nothing changes.
@@ -317,7 +334,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             The sample numbers of one batch after the other.
         """
         with self._lock:
-            return self._plan()
+            return (samples for _, samples in self._plan())
 
     def row_options(self) -> dict[str, Any]:
         """Return the options of `dataset.batch` that produce rows like this loader's.
@@ -341,7 +358,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         -------
         dict
             "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic",
-            which other numbers of ranks and batch sizes need. Each system loads the other's states.
+            which other numbers of ranks and batch sizes need, with the steps, counts and skips of the run. Each system
+            loads the other's states.
         """
         with self._lock:
             position, sampler = self._position(), self._sampler
@@ -350,7 +368,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             if sampler_state := sampler.state_dict():
                 state["sampler"] = sampler_state
             if self.elastic:
-                state["elastic"] = self._shape.elastic_state(position, json_fingerprint(sampler.fingerprint()))
+                order, run = json_fingerprint(sampler.fingerprint()), self._progress.state()
+                state["elastic"] = {**self._shape.elastic_state(position, order), "run": run}
             return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -383,9 +402,11 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             consumed = state.get("batches_yielded", 0) * self.batch_size * self._num_replicas
             position = EpochPosition(consumed, self._num_replicas)
             self._order_to_check = None
-        self._go_to(state.get("epoch", 0), position)
+        epoch = state.get("epoch", 0)
         if "sampler" in state:
             sampler.load_state_dict(state["sampler"])
+        self._progress.load(state.get("elastic", {}).get("run") if self.elastic else None, epoch, position)
+        self._go_to(epoch, position)
 
     def close(self) -> None:
         """End the background thread and wait for it. The loader can be used again."""
@@ -398,7 +419,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         _end_all(self._producers)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_pool", "_fetch", "_producers", "_lock")
+        left_out = ("_pool", "_fetch", "_producers", "_lock", "_batch_plan")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
