@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
+    from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
     from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
@@ -42,6 +43,7 @@ __all__ = [
     "TABLE",
     "backend",
     "block_starts",
+    "copy_segments",
     "copy_spans",
     "count_newlines",
     "count_tokens",
@@ -54,6 +56,7 @@ __all__ = [
     "fill_documents",
     "fill_packed",
     "fill_plain",
+    "fill_segments",
     "fill_tokens",
     "first_unsorted",
     "index_lines",
@@ -84,6 +87,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
+    "segments": ("copy_segments", "fill_segments"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
