@@ -33,6 +33,11 @@ def dtype_selector(tokens: Tokens) -> Tokens | None:
     return _DTYPE_SELECTORS.get(tokens.dtype) if supported else None
 
 
+def selector_of(dtype: np.dtype[Any]) -> Tokens | None:
+    """Return the array that selects the kernel for a dtype, None if there is none; uint64 are read as int64."""
+    return _DTYPE_SELECTORS.get(np.dtype(np.int64) if dtype == np.uint64 and dtype.isnative else dtype)
+
+
 def address_of(tokens: Tokens) -> int:
     """Return the address of the first token."""
     address: int = tokens.__array_interface__["data"][0]
