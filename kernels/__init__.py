@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
+    from fastpack.kernels.row_spans_np import document_ends, fill_spans
     from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
@@ -50,6 +51,7 @@ __all__ = [
     "cu_seqlens",
     "decode_index",
     "doc_ids",
+    "document_ends",
     "encode_cells",
     "encode_rows",
     "feistel",
@@ -57,6 +59,7 @@ __all__ = [
     "fill_packed",
     "fill_plain",
     "fill_segments",
+    "fill_spans",
     "fill_tokens",
     "first_unsorted",
     "index_lines",
@@ -88,6 +91,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
     "segments": ("copy_segments", "fill_segments"),
+    "row_spans": ("document_ends", "fill_spans"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
