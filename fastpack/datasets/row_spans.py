@@ -78,7 +78,7 @@ def fill_window_spans(windows: Windows, eos: int | None, spans: Spans, arrays: A
     for group in span_groups(windows, spans.samples, spans.starts, spans.lengths + 1, negative):
         one = spans.chosen(group.rows)
         selector = group.dtype_selector
-        check_fit(kernel(group.addresses, *one[1:3], *one[4:], selector, eos, *outputs), group)
+        check_fit(kernel(group.addresses, *one[1:3], *one[4:], selector, eos, *outputs), selector)
 
 
 def window_document_ends(windows: Windows, eos: int, samples: Numbers, length: int, negative: bool) -> Numbers:
@@ -94,15 +94,12 @@ def window_document_ends(windows: Windows, eos: int, samples: Numbers, length: i
     return np.sort(np.concatenate(found), kind="stable")
 
 
-def copy_row_spans(
-    fill: Callable[[Numbers, Arrays], None], make_rows: Callable[[], Arrays], spans: Spans, arrays: Arrays
-) -> None:
+def copy_row_spans(fill: Callable[[Numbers, Arrays], None], scratch: Arrays, spans: Spans, arrays: Arrays) -> None:
     """Write spans of rows that can only be filled whole, one row at a time.
 
-    fill: writes samples into arrays. make_rows: allocates one row of each array that is cut.
+    fill: writes samples into arrays. scratch: one whole row of each array that is cut; others are filled as they are.
     """
     paddings = {"labels": -100}
-    scratch = make_rows()
     for row in np.unique(spans.rows).tolist():
         own = spans.chosen(spans.rows == row)
         fill(own.samples[:1], {**{name: array[row : row + 1] for name, array in arrays.items()}, **scratch})

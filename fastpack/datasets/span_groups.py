@@ -37,10 +37,23 @@ def span_groups(
         begins = ends - lengths[chosen]
         tokens = np.empty(int(ends[-1]), dtype)
         for k, begin, end in zip(chosen.tolist(), begins.tolist(), ends.tolist(), strict=True):
-            windows.read(*places[k][:2], tokens[begin:end])
+            shard, first, _ = places[k]
+            windows.read(shard, first, tokens[begin:end])
         if dtype_selector(tokens) is None:
             tokens = tokens.astype(np.int64)
         selector = dtype_selector(tokens)
         assert selector is not None
         offsets = begins.view(np.uint64) * np.uint64(selector.itemsize)
         yield WindowGroup(np.uint64(address_of(tokens)) + offsets, chosen, selector, tokens)
+
+
+def will_need_spans(windows: Windows, samples: Numbers, starts: Numbers, lengths: Numbers, negative: bool) -> None:
+    """Hint the OS, or the block cache of a store, to read these tokens, as `Windows.will_need` does for windows."""
+    if isinstance(windows, ReadWindows):
+        shards, firsts = windows.positions(samples, negative)
+        for number, start, n_tokens in zip(shards.tolist(), (firsts + starts).tolist(), lengths.tolist(), strict=True):
+            size = windows.dtype_of(number).itemsize
+            windows.files.will_need(number, start * size, n_tokens * size)
+    elif not isinstance(windows, StreamWindows) and windows.begin_prefetch():
+        for group in span_groups(windows, samples, starts, lengths, negative):
+            windows.hint(group, lengths[group.rows])
