@@ -35,6 +35,7 @@ from .io.checksums import write_checksums as write_checksums
 from .loading.config import load_config as load_config
 from .loading.loader import StatefulDataLoader as StatefulDataLoader
 from .loading.mixture_sampler import MixtureSampler as MixtureSampler
+from .loading.parallel_ranks import ParallelRanks as ParallelRanks
 from .loading.phases import PhaseSchedule as PhaseSchedule
 from .loading.phases import TrainingPhase as TrainingPhase
 from .loading.sampler import DistributedSampler as DistributedSampler

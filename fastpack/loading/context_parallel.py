@@ -82,16 +82,25 @@ class ContextShare:
         ends = self._dataset._document_ends(samples) if self._needs_ends else None
         cut = self._cut(samples, ends)
 
-        def allocate(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-            return empty((shape[0], cut.width) if shape[1:] == (self._length,) else shape, dtype)
-
-        out = self._format.allocate(len(samples), self._options, allocate)
+        out = self._allocate(len(samples), cut.width, empty)
         if out:
             self._dataset._fill_spans(cut.spans, out)
         if ends is not None:
             whole = cut.ends * self._size if self._layout == "documents" else ends
             out |= self._bounds(cut.ends, "") | self._bounds(whole, "_global")
         return {name: out[name] for name in self._names}
+
+    def new_outputs(self, n_rows: int, empty: Allocate) -> Outputs:
+        """Allocate the arrays of a batch; those whose shape depends on the tokens are None."""
+        is_fixed = self._layout != "documents"
+        out = self._allocate(n_rows, self._length // self._size, empty) if is_fixed else {}
+        return {name: out.get(name) for name in self._names}
+
+    def _allocate(self, n_rows: int, width: int, empty: Allocate) -> Outputs:
+        def allocate(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+            return empty((shape[0], width) if shape[1:] == (self._length,) else shape, dtype)
+
+        return self._format.allocate(n_rows, self._options, allocate)
 
     def _cut(self, samples: Numbers, ends: Numbers | None) -> Cut:
         if self._layout == "documents":
@@ -132,7 +141,7 @@ def default_sampler(dataset: Any, context_parallel: tuple[int, int] | None) -> D
     if context_parallel is not None and sampler.num_replicas > 1:
         raise ValueError(
             "context_parallel needs a sampler of data-parallel ranks: pass "
-            "sampler=fastpack.DistributedSampler(dataset, num_replicas, rank)"
+            "sampler=fastpack.DistributedSampler(dataset, num_replicas, rank), see fastpack.ParallelRanks"
         )
     return sampler
 

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.datasets.base import RowDataset
 from fastpack.datasets.outputs import WHOLE_OUTPUTS, OutputDtype, Outputs
+from fastpack.datasets.row_format import DATASET_IDX
 from fastpack.item_numbers import item_numbers
 from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool
@@ -38,10 +40,13 @@ class BatchOptions(NamedTuple):
     cu_seqlens_length: int | None
     context_parallel: tuple[int, int] | None = None
     cp_layout: CpLayout = "zigzag"
+    shapes_only: bool = False
 
 
 def make_fetch(dataset: Any, options: BatchOptions, pool: BufferPool) -> Fetch:
     """Return what makes a batch of `dataset`; ValueError if the dataset lacks a requested option."""
+    if options.shapes_only:
+        return ShapeFetch(dataset, options)
     if options.context_parallel is not None:
         return ShareFetch(dataset, options, pool)
     arguments = batch_arguments(dataset, options)
@@ -147,14 +152,54 @@ class ShareFetch(Fetch):
     """Fills leased arrays with this rank's share of each row."""
 
     def __init__(self, dataset: Any, options: BatchOptions, pool: BufferPool) -> None:
-        collate_fn, outputs, dtype, num_threads, length, context_parallel, layout = options
-        if collate_fn is not None or num_threads > 1 or context_parallel is None:
-            raise ValueError("context_parallel takes neither a collate_fn nor num_threads > 1")
-        self._share = ContextShare(dataset, context_parallel, layout, outputs, dtype, length)
-        self._pool, self.will_need = pool, self._share.will_need
+        self._share, self._pool = make_share(dataset, options), pool
+        self.will_need = self._share.will_need
 
     def __call__(self, indices: Any) -> Any:
         return self._share.batch(item_numbers(indices), self._pool.lease)
+
+
+class ShapeFetch(Fetch):
+    """Makes arrays of the right shapes and dtypes that hold only zeros and take no memory; no token is read."""
+
+    def __init__(self, dataset: Any, options: BatchOptions) -> None:
+        if not isinstance(dataset, RowDataset):
+            raise ValueError(f"shapes_only is for rows of tokens: a {type(dataset).__name__} has none")
+        self._dataset, self._share, self._arguments = dataset, None, {}
+        if options.context_parallel is not None:
+            self._share = make_share(dataset, options)
+        else:
+            self._arguments = batch_arguments(dataset, options) or {}
+        unknown = [name for name, array in self._outputs(1).items() if array is None]
+        if unknown:
+            raise ValueError(f"shapes_only: {', '.join(unknown)} depend on the tokens")
+        self.will_need = lambda _: None
+
+    def _outputs(self, n_rows: int) -> Outputs:
+        if self._share is not None:
+            return self._share.new_outputs(n_rows, _zeros)
+        return self._dataset.new_outputs(n_rows, empty=_zeros, **self._arguments)
+
+    def __call__(self, indices: Any) -> Any:
+        numbers = item_numbers(indices)
+        out = self._outputs(len(numbers))
+        if DATASET_IDX in out:
+            out[DATASET_IDX] = np.empty(len(numbers), np.int64)
+            self._dataset.fill(numbers, {DATASET_IDX: out[DATASET_IDX]})
+        return out
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Return zeros in the memory of one; writeable, so that torch makes a tensor of them without a warning."""
+    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, (0,) * len(shape))
+
+
+def make_share(dataset: Any, options: BatchOptions) -> ContextShare:
+    """Return this rank's share of a dataset's rows; ValueError for options that do not allow one."""
+    if options.collate_fn is not None or options.num_threads > 1 or options.context_parallel is None:
+        raise ValueError("context_parallel takes neither a collate_fn nor num_threads > 1")
+    place = options.context_parallel, options.cp_layout
+    return ContextShare(dataset, *place, options.outputs, options.dtype, options.cu_seqlens_length)
 
 
 class FillFetch(Fetch):

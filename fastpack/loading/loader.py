@@ -59,7 +59,10 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         The number of threads that fill slices of one batch.
     context_parallel, cp_layout
         (rank, size) of this process among those that share each row, and how rows are cut: see the notes. The sampler
-        gets the rank and number of such groups (see docs/parallelism.md), so that their members draw the same samples.
+        gets the rank and number of such groups (see `ParallelRanks`), so that their members draw the same samples.
+    shapes_only
+        Deliver batches whose arrays hold zeros and take no memory, and read no tokens: for ranks that need only the
+        shapes, such as middle pipeline stages. Position and state are those of other ranks; dataset_idx is exact.
     elastic
         Whether a state saved in the middle of an epoch can be resumed on another number of ranks or with another batch
         size: after the consumed samples, without losing or repeating any, except those at the end of the epoch that
@@ -165,6 +168,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         cu_seqlens_length: int | None = None,
         context_parallel: tuple[int, int] | None = None,
         cp_layout: CpLayout = "zigzag",
+        shapes_only: bool = False,
     ) -> None:
         if prefetch is None:
             prefetch = int(getattr(config, "prefetch_factor", None) or PREFETCH)
@@ -178,7 +182,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
-        self.context_parallel = context_parallel
+        self.context_parallel, self.shapes_only = context_parallel, shapes_only
         self.cp_layout: CpLayout = cp_layout
         self._go_to(0)
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
@@ -203,8 +207,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         return make_fetch(self.dataset, self._options(), self._pool)
 
     def _options(self) -> BatchOptions:
-        share = (self.context_parallel, self.cp_layout)
-        return BatchOptions(self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length, *share)
+        whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
+        return BatchOptions(*whole, self.context_parallel, self.cp_layout, self.shapes_only)
 
     @property
     def _sampler(self) -> ResumableSampler:

@@ -115,3 +115,4 @@ class LoaderOptions(TypedDict, total=False):
     cu_seqlens_length: int | None
     context_parallel: tuple[int, int] | None
     cp_layout: CpLayout
+    shapes_only: bool

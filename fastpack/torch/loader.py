@@ -106,6 +106,7 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         cu_seqlens_length: int | None = None,
         context_parallel: tuple[int, int] | None = None,
         cp_layout: CpLayout = "zigzag",
+        shapes_only: bool = False,
         pin_memory: bool | None = None,
     ) -> None:
         has_device = torch.cuda.is_available()
@@ -127,6 +128,7 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
             cu_seqlens_length=cu_seqlens_length,
             context_parallel=context_parallel,
             cp_layout=cp_layout,
+            shapes_only=shapes_only,
         )
 
     def _make_pool(self) -> BufferPool:
