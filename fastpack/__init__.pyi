@@ -39,6 +39,7 @@ from .loading.loader import StatefulDataLoader as StatefulDataLoader
 from .loading.megatron_samplers import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler
 from .loading.megatron_samplers import MegatronPretrainingSampler as MegatronPretrainingSampler
 from .loading.mixture_sampler import MixtureSampler as MixtureSampler
+from .loading.parallel_ranks import ParallelRanks as ParallelRanks
 from .loading.phases import PhaseSchedule as PhaseSchedule
 from .loading.phases import TrainingPhase as TrainingPhase
 from .loading.sampler import DistributedSampler as DistributedSampler

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         stdlib_shuffle,
     )
     from fastpack.kernels.plan_rows_np import bin_segments, stream_segments
+    from fastpack.kernels.row_spans_np import document_ends, fill_spans
     from fastpack.kernels.sample_parts_np import part_blocks, sample_parts
     from fastpack.kernels.segments_np import copy_segments, fill_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
@@ -66,6 +67,7 @@ __all__ = [
     "cut_stream",
     "decode_index",
     "doc_ids",
+    "document_ends",
     "encode_cells",
     "encode_rows",
     "feistel",
@@ -73,6 +75,7 @@ __all__ = [
     "fill_packed",
     "fill_plain",
     "fill_segments",
+    "fill_spans",
     "fill_tokens",
     "first_fit",
     "first_unsorted",
@@ -114,6 +117,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
     "plan_rows": ("bin_segments", "stream_segments"),
     "segments": ("copy_segments", "fill_segments"),
+    "row_spans": ("document_ends", "fill_spans"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),

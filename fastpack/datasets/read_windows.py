@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,14 @@ class ReadWindows(Windows):
 
     def _read(self, number: int, start: int, out: npt.NDArray[np.uint8]) -> None:
         self.files.read(number, start * self.files.segments[number].dtype.itemsize, out)
+
+    def dtype_of(self, number: int) -> np.dtype[Any]:
+        """Return the dtype of a shard's tokens."""
+        return self.files.segments[number].dtype
+
+    def read(self, number: int, start: int, out: Tokens) -> None:
+        """Fill `out` with the tokens of shard `number` from token `start` on."""
+        self._read(number, start, out.view(np.uint8))
 
     def will_need(self, indices: npt.NDArray[np.int64], negative: bool = False) -> None:
         """Hint the OS, or the block cache of a store, to read these windows."""

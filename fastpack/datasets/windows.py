@@ -122,13 +122,19 @@ class Windows:
 
         From the first call on, the OS is advised that the shards are read at random.
         """
+        if self.begin_prefetch():
+            for group in self.groups(indices, negative):
+                self.hint(group, np.full(len(group.addresses), self.n_tokens))
+
+    def begin_prefetch(self) -> bool:
+        """Advise the OS of reads at random; return whether the pages of the next batch are to be checked."""
         self.shards.read_at_random()
-        if not self._prefetch.is_due():
-            return
-        for group in self.groups(indices, negative):
-            if not isinstance(group.owner, np.ndarray):  # those are copies
-                n_bytes = self.n_tokens * group.dtype_selector.itemsize
-                self._prefetch.hint(group.addresses, np.full(len(group.addresses), n_bytes))
+        return self._prefetch.is_due()
+
+    def hint(self, group: WindowGroup, lengths: npt.NDArray[np.int64]) -> None:
+        """Hint the OS to read this many tokens of each member of a group."""
+        if not isinstance(group.owner, np.ndarray):  # those are copies
+            self._prefetch.hint(group.addresses, lengths * group.dtype_selector.itemsize)
 
     def close(self) -> None:
         """Release every mapping; views of them, and a batch that is being filled, stay valid."""

@@ -21,7 +21,7 @@ from fastpack.datasets.gpt.blends import (
 from fastpack.datasets.gpt.document_table import DocumentTable, Numbers
 from fastpack.datasets.gpt.sample_order import Parts, SampleOrder, SampleRules
 from fastpack.datasets.gpt.splits import SPLITS, Split, documents_of, normalized, split_shares
-from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_files
+from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_shards
 from fastpack.datasets.segment_reader import SegmentReader
 from fastpack.errors import DataWarning
 from fastpack.io import is_remote
@@ -40,6 +40,7 @@ class BuildOptions(NamedTuple):
     eos_token_id: int | None
     drop_last_valid: bool
     surplus: float
+    mix_tokenizers: bool
 
 
 class BlendedSamples:
@@ -131,7 +132,7 @@ class _SplitBuilder:
             _warn_of_old_indices(table)
         self._reader = SegmentReader([table.tokens for table in self._tables])
         described = [path for table in self._tables for path in described_files(table.tokens)]
-        self._recorded = tokenizer_of_files(described, options.eos_token_id)
+        self._recorded = tokenizer_of_shards(described, options.mix_tokenizers, options.eos_token_id)
 
     def build(self, blends: Sequence[Blend | None], shares: Sequence[Any]) -> list[BlendedSamples | None]:
         return [

@@ -99,6 +99,7 @@ class GPTDataset(RowDataset):
         eod_mask_loss: bool = False,
         mid_level_dataset_surplus: float = SURPLUS,
         compat: Literal["megatron"] | None = None,
+        mix_tokenizers: bool = False,
     ) -> Splits:
         """Return the datasets of the train, valid and test splits (as megatron-core's BlendedMegatronDatasetBuilder).
 
@@ -143,6 +144,8 @@ class GPTDataset(RowDataset):
             "megatron" repeats an error of megatron-core: with drop_last_partial_validation_sequence=False, it computes
             the number of samples of a file in single precision, which is wrong above 2^24 tokens. By default the number
             is right, and a DataWarning says where they differ.
+        mix_tokenizers
+            Blend files whose recorded tokenizers differ (see `TokenizerFingerprint`). By default they are refused.
 
         Returns
         -------
@@ -154,7 +157,7 @@ class GPTDataset(RowDataset):
         FileNotFoundError, FormatError
             If a file does not exist or is damaged.
         ValueError
-            If an argument is out of range, the documents of a split have no tokens although samples are requested, or a
+            If an argument is out of range, the recorded tokenizers of the files differ, the documents of a split have no tokens although samples are requested, or a
             file has fewer samples than the blend takes.
 
         Warns
@@ -184,6 +187,7 @@ class GPTDataset(RowDataset):
             eod_token_id,
             drop_last_partial_validation_sequence,
             mid_level_dataset_surplus,
+            mix_tokenizers,
         )
         masks = MaskRules(
             extra,
