@@ -157,8 +157,8 @@ class GPTDataset(RowDataset):
         FileNotFoundError, FormatError
             If a file does not exist or is damaged.
         ValueError
-            If an argument is out of range, the recorded tokenizers of the files differ, the documents of a split have no tokens although samples are requested, or a
-            file has fewer samples than the blend takes.
+            If an argument is out of range, the recorded tokenizers of the files differ, the documents of a split have
+            no tokens although samples are requested, or a file has fewer samples than the blend takes.
 
         Warns
         -----
