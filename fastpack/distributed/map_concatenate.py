@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack.distributed.plan import Done, Task, check_size
 from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes
+from fastpack.tokens.edit.edit_result import EmptyDocuments
 from fastpack.tokens.token_file import TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
@@ -119,18 +120,22 @@ def concatenate_tokens(
     policy: ExistencePolicy,
     advance: Callable[[int], None],
     fingerprint: TokenizerFingerprint | None = None,
-) -> None:
-    """Write the token file of the documents of all outputs. Raises TargetExists by the policy.
+) -> int:
+    """Write the token file of the documents of all outputs; return how many empty ones the format cannot store.
+
+    Raises TargetExists by the policy.
 
     encoded, stored: the dtypes of the tokens in the outputs and in the token file; fingerprint: of their tokenizer.
     """
     assert row.create is not None
+    empty = EmptyDocuments(row)
     with row.create(as_path(target), stored, policy) as writer:
         writer.fingerprint = fingerprint
         writer.reserve(sum(one.n_bytes for one in outputs) // encoded.itemsize)
         for one in outputs:
             blocks = (block.view(encoded.newbyteorder("<")) for block in output_blocks([one], advance))
-            writer.append_blocks(blocks, map_bytes(one.path)[one.n_bytes :].view(np.int64).copy())
+            writer.append_blocks(blocks, empty.drop(map_bytes(one.path)[one.n_bytes :].view(np.int64).copy()))
+    return empty.n_dropped
 
 
 def byte_counter(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:

@@ -231,7 +231,7 @@ def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: i
     if dtype is not None and not states_dtype(tokens):
         tokens.close()
         return open_tokens(path, format=format, dtype=dtype, eos_token_id=eos_token_id)
-    if dtype is None and not states_dtype(tokens):
+    if dtype is None and tokens.format == "bin" and not states_dtype(tokens):
         check_guess(tokens)
     return tokens
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, spoken
 from fastpack.io import as_path
+from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import stream_tokens
 
@@ -21,8 +22,13 @@ _LOW_LIMIT = 256  # which the lower halves of uint32 ids exceed
 
 def states_dtype(tokens: TokenFile) -> bool:
     """Return whether the dtype of a file is known from the file, its side files or its format."""
+    if tokens.format == "mds":
+        try:
+            open_tokens(tokens.path, format="mds").close()
+        except FormatError:  # samples of bytes
+            return False
     if tokens.format != "bin":
-        return True
+        return tokens.format != "olmo"
     from fastpack.tokens.flat.shard_warnings import metadata_dtype
 
     path = as_path(tokens.path)
@@ -45,7 +51,7 @@ def check_guess(tokens: TokenFile) -> None:
     expected_wide = tokens.dtype.itemsize == 4
     if n_seen < _CONCLUSIVE or not (is_wide if expected_wide else is_narrow):
         found = f"a file without a header, whose dtype {tokens.dtype} is guessed from its size"
-        raise FormatError(tokens.path, 0, found, "dtype=, the dtype of its tokens")
+        raise FormatError(tokens.path, 0, found, f"{spoken('dtype=')}, the dtype of its tokens")
 
 
 def _halves(tokens: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.uint16]]:

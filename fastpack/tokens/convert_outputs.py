@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.errors import spoken
 from fastpack.io import (
     CHECKSUMS,
     TOKENIZER,
@@ -93,7 +94,8 @@ class Outputs:
             if self.row.stores_documents and eos_token_id is None and tokens.n_documents is None:
                 name = self.row.name
                 raise ValueError(
-                    f"{tokens.path}: the document boundaries are unknown, and {name} stores them: pass eos_token_id"
+                    f"{tokens.path}: the document boundaries are unknown, and {name} stores them: "
+                    f"pass {spoken('eos_token_id')}"
                 )
             for source in {tokens.path, *(segment.path for segment in tokens.segments()[:1])}:
                 for path in written:

@@ -17,6 +17,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.display import Described, facts
+from fastpack.errors import spoken
 from fastpack.io import AnyPath, Bytes, ExistencePolicy, mapped, open_bytes
 from fastpack.tokens.token_segment import TokenSegment
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
@@ -316,7 +317,7 @@ class SegmentedTokens(Described):
         """
         if self._ends is None:
             if not self._has_documents():
-                raise ValueError(f"{self.path}: the document boundaries are unknown: pass eos_token_id")
+                raise ValueError(f"{self.path}: the document boundaries are unknown: pass {spoken('eos_token_id')}")
             self._ends = self._read_document_ends()
             self._ends.flags.writeable = False
         return self._ends
