@@ -31,6 +31,8 @@ FLAGS = {  # names of Python arguments in messages -> flags
     "eos_token_id": "--eos-token-id",
     "dtype=": "--dtype",
     "Pass mix_tokenizers=True": "Pass --force",
+    "Pass source_format= or a pattern": "Pass --from or a pattern",
+    "shard_tokens": "--shard-tokens",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
 

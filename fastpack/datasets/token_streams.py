@@ -187,6 +187,16 @@ class StreamWindows(Windows):
         else:
             yield WindowGroup(row_addresses(windows), rows, selector, windows)
 
+    def dtype_of(self, number: int) -> np.dtype[Any]:
+        """Return the dtype of the tokens as they are read."""
+        del number
+        return self._runs.dtype.newbyteorder("=")
+
+    def read(self, number: int, start: int, out: Tokens) -> None:
+        """Fill `out` with the tokens from number `start` of all tokens on."""
+        del number
+        self._read(start, out)
+
     def _read(self, start: int, out: Tokens) -> None:
         """Copy tokens from number `start` on."""
         runs, done = self._runs, 0

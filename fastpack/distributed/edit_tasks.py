@@ -22,6 +22,7 @@ from fastpack.distributed.map_concatenate import (
     byte_counter,
     concatenate_bytes,
     concatenate_tokens,
+    equal_borders,
     numbered_tasks,
     output_blocks,
     task_bytes,
@@ -92,7 +93,7 @@ def plan_shuffling(
     names = [os.fspath(path) for path in paths]
     settings = {"kind": kind, "paths": names, "options": dict(options), "format": row.name}
     total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
-    borders = _borders(total, task_bytes(total, bytes_per_task, MAX_WINDOW))
+    borders = equal_borders(total, task_bytes(total, bytes_per_task, MAX_WINDOW))
     n_tasks = len(borders) - 1
     tasks = numbered_tasks(
         ({"number": number, "of": n_tasks}, end - start) for number, (start, end) in enumerate(pairwise(borders))
@@ -148,17 +149,11 @@ def _plan(
     return Plan(function, task_folder(str(target), folder), settings, stamps, tasks, unneeded)
 
 
-def _borders(total: int, n_bytes: int) -> list[int]:
-    """Return the borders of equal ranges of `total` bytes: at least one range, of at most `n_bytes` each."""
-    n_tasks = max(1, -(-total // n_bytes))
-    return [total * number // n_tasks for number in range(n_tasks + 1)]
-
-
 def _pieces(sources: Sequence[Source], size: int, requested: int | None) -> Iterator[list[tuple[int, int, int]]]:
     """Yield for each task its pieces: (number of the source, first token, end)."""
     ends = list(accumulate(source.n_tokens for source in sources))
     total = ends[-1] * size
-    for start, end in pairwise(border // size for border in _borders(total, task_bytes(total, requested))):
+    for start, end in pairwise(border // size for border in equal_borders(total, task_bytes(total, requested))):
         pieces = []
         number = bisect_right(ends, start)
         while start < end:

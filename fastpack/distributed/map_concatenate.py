@@ -37,6 +37,12 @@ def task_bytes(total: int, requested: int | None, least: int = MIN_TASK_BYTES) -
     return max(least, -(-total // MAX_TASKS))
 
 
+def equal_borders(total: int, n_bytes: int) -> list[int]:
+    """Return the borders of equal ranges of `total` bytes: at least one range, of at most `n_bytes` each."""
+    n_tasks = max(1, -(-total // n_bytes))
+    return [total * number // n_tasks for number in range(n_tasks + 1)]
+
+
 def split_sources(sizes: Sequence[int], whole: Sequence[bool], n_bytes: int) -> Iterator[list[Chunk]]:
     """Yield the chunks of each task, about `n_bytes` in all, in order.
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, AtomicFile, open_bytes
 from fastpack.tokens.chunk_index import ChunkIndex, has_index
-from fastpack.tokens.chunk_writer import ChunkedTokenWriter, predicted_chunks
+from fastpack.tokens.chunk_writer import ChunkedTokenWriter, predicted_chunks, put_run
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, check_size, raw_segment, read_array
-from fastpack.tokens.token_file import DocumentEnds, Rows
+from fastpack.tokens.token_file import DocumentEnds, Rows, Run
 from fastpack.tokens.token_segment import TokenSegment
 
 NUMPY_CODES = {0: "i1", 1: "i2", 2: "i4", 3: "i8", 4: "u1", 5: "u2", 6: "u4", 7: "u8"}
@@ -120,14 +120,12 @@ class LitdataWriter(ChunkedTokenWriter):
     def _chunk_name(self, number: int) -> str:
         return f"chunk-0-{number}.bin"
 
-    def _write_chunk(
-        self, output: AtomicFile, lengths: npt.NDArray[np.int64], pieces: Iterable[npt.NDArray[Any]]
-    ) -> dict[str, Any]:
+    def _write_chunk(self, output: AtomicFile, lengths: npt.NDArray[np.int64], runs: Iterable[Run]) -> dict[str, Any]:
         header = 4 * (len(lengths) + 2)
         offsets = np.cumsum(np.concatenate([[header], lengths * self._dtype.itemsize]))
         output.write(np.concatenate([[len(lengths)], offsets]).astype("<u4"))
-        for piece in pieces:
-            output.write(np.ascontiguousarray(piece))
+        for run in runs:
+            put_run(output, run)
         return {
             "chunk_bytes": int(offsets[-1]),
             "chunk_size": len(lengths),

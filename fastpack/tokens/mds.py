@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, drop_pages, mapped, open_bytes
 from fastpack.tokens.chunk_index import ChunkIndex, has_index
-from fastpack.tokens.indexed_tokens import check_given_dtype, check_size, read_array
+from fastpack.tokens.indexed_tokens import check_given_dtype, check_size, raw_segment, read_array
 from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, SegmentedTokens
 from fastpack.tokens.token_segment import Stamp, TokenSegment, version_of
 
@@ -121,6 +121,14 @@ class MdsTokens(SegmentedTokens):
     def segments(self) -> Sequence[TokenSegment]:
         """Return one run of tokens for each document."""
         return _Samples(self)
+
+    def shard_segments(self) -> list[TokenSegment]:
+        """Return the shards as segments of bytes: each file whole."""
+        return [raw_segment(shard.path, np.dtype(np.uint8)) for shard in self._shards]
+
+    def places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the shard of each document, int64 [n], and start and length of its tokens there in bytes, [n, 2]."""
+        return np.repeat(np.arange(len(self._shards)), [shard.n_samples for shard in self._shards]), self._rows
 
     def segment(self, i: int) -> TokenSegment:
         """Return the location of the tokens of document `i`."""

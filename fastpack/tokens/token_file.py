@@ -24,6 +24,8 @@ from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 DocumentEnds: TypeAlias = npt.NDArray[np.int64]
 Rows: TypeAlias = npt.NDArray[np.int64]
+Piece: TypeAlias = tuple[str, int, int]  # of a local file: path, offset in bytes, number of bytes
+Run: TypeAlias = npt.NDArray[Any] | Piece  # tokens in memory, or in a file as the output stores them
 
 BLOCK_ROWS = 1 << 16  # rows of documents computed at once: they stay in the cache
 
@@ -159,6 +161,10 @@ class TokenWriter(Protocol):
 
     def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
         """Append documents of these lengths, int64 [n], whose tokens arrive in blocks, which may divide documents."""
+        ...
+
+    def append_copies(self, runs: Iterable[Run], lengths: npt.NDArray[np.int64]) -> None:
+        """As `append_blocks`, also from pieces of local files that contain tokens as the file stores them."""
         ...
 
     def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:

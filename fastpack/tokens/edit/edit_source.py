@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastpack.errors import FormatError, spoken
 from fastpack.io import PathLike, as_path
-from fastpack.tokens.convert import check_guess, states_dtype
+from fastpack.tokens.convert_dtypes import check_guess, states_dtype
 from fastpack.tokens.formats import format_named, formats_of
 from fastpack.tokens.token_file import TokenFile
 
