@@ -27,7 +27,7 @@ TORCH_CODES = {11: "u1", 12: "i1", 13: "i2", 14: "i2", 15: "i4", 16: "i4", 17: "
 _FORMAT = re.compile(r"no_header_(numpy|tensor):(\d{1,3})\Z", re.ASCII)
 
 
-def is_litdata(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether a folder has an `index.json` with chunks."""
     return has_index(path, "chunks", "chunk-*.bin")
 
@@ -145,6 +145,11 @@ class LitdataWriter(ChunkedTokenWriter):
             "item_loader": "TokensLoader",
         }
         return {"chunks": self._chunks, "config": config, "updated_at": str(time.time())}
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> LitdataTokens:
+    """Open a folder of this format."""
+    return LitdataTokens(path, dtype)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LitdataWriter:

@@ -25,7 +25,7 @@ EVALUATION_MAGIC = 20240522
 MAX_TOKENS = (1 << 31) - 1
 
 
-def is_llmc(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether a file begins with one of llm.c's magics and its version."""
     if path.suffix != ".bin" or path.is_dir() or not exists(path):
         return False
@@ -103,6 +103,11 @@ class LlmcWriter(BufferedTokenWriter):
 def _check_count(n_tokens: int) -> None:
     if n_tokens > MAX_TOKENS:
         raise ValueError(f"{n_tokens} tokens: the header of llm.c counts at most {MAX_TOKENS}; write several files")
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> LlmcTokens:
+    """Open a file of this format."""
+    return LlmcTokens(path, dtype, eos_token_id)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LlmcWriter:

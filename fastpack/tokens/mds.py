@@ -29,7 +29,7 @@ TOKEN_COLUMNS = ("tokens", "input_ids")
 _ENCODING = re.compile(r"ndarray(?::(u?int(?:8|16|32|64))(?::(\d{1,12}))?)?\Z", re.ASCII)
 
 
-def is_mds(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether a folder has an `index.json` with shards."""
     return has_index(path, "shards", "*.mds")
 
@@ -166,6 +166,11 @@ class MdsTokens(SegmentedTokens):
             spans.append(DocumentSpans(shard.data(), rows))
             before = after
         return spans
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> MdsTokens:
+    """Open a folder of this format."""
+    return MdsTokens(path, dtype)
 
 
 class _Samples(Sequence[TokenSegment]):

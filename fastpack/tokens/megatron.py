@@ -50,7 +50,7 @@ def prefix_of(path: PathLike) -> str:
     return text[:-4] if text.endswith((".bin", ".idx")) else text
 
 
-def is_megatron(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether this is the `.bin`, the `.idx` or the common prefix of an indexed dataset."""
     if path.suffix not in (".bin", ".idx") and exists(path) and not path.is_dir():
         return False
@@ -192,6 +192,11 @@ class MegatronWriter(PairedTokenWriter):
             before = int(ends[-1])
         for first in range(0, len(lengths) + 1, INDEX_ROWS):
             index.write(np.arange(first, min(first + INDEX_ROWS, len(lengths) + 1), dtype="<i8"))
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> MegatronTokens:
+    """Open a file of this format."""
+    return MegatronTokens(path, dtype)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MegatronWriter:

@@ -42,7 +42,7 @@ def csv_path(path: PathLike) -> str:
     return os.fspath(path).removesuffix(".npy") + ".csv.gz"
 
 
-def is_olmo(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether this is a `.npy` file that does not begin as NumPy's do; an empty one needs a side file."""
     if path.suffix != ".npy" or path.is_dir() or not exists(path):
         return False
@@ -230,6 +230,11 @@ def _side_blocks(lengths: npt.NDArray[np.int64]) -> Iterator[bytes]:
         yield packer.compress("".join(f"{start},{end}\n" for start, end in rows).encode())
         before = int(ends[-1])
     yield packer.flush()
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> OlmoTokens:
+    """Open a file of this format."""
+    return OlmoTokens(path, dtype, eos_token_id)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> OlmoWriter:
