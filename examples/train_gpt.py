@@ -69,6 +69,8 @@ class GPT(nn.Module):
 
 def make_loaders(args: argparse.Namespace) -> list[Any]:
     """Return a loader for each simulated rank over the same file."""
+    if args.megatron:
+        return make_megatron_loaders(args)
     dataset = fastpack.torch.PackedMemMapDatasetContinuous(
         args.path, "tokens", args.seq_len + 1, reuse_last_target=True, eos_token_id=EOD
     )
@@ -78,10 +80,32 @@ def make_loaders(args: argparse.Namespace) -> list[Any]:
     ]
 
 
+def make_megatron_loaders(args: argparse.Namespace) -> list[Any]:
+    """Return the loaders for Megatron's samples in Megatron's order."""
+    n_samples = args.steps * args.ranks * args.batch_size
+    dataset, _, _ = fastpack.torch.GPTDataset.build(
+        args.path, args.seq_len, args.seed, (n_samples, 0, 0), "1,0,0", inter_document_masking=True
+    )
+    samplers = [
+        fastpack.MegatronPretrainingSampler(len(dataset), 0, args.batch_size, rank, args.ranks)
+        for rank in range(args.ranks)
+    ]
+    return [fastpack.torch.StatefulDataLoader(dataset, args.batch_size, sampler) for sampler in samplers]
+
+
 def endless(loader: Any) -> Iterator[dict[str, Tensor]]:
     """Yield the batches of all epochs."""
     while True:
-        yield from loader
+        yield from map(with_doc_ids, loader)
+
+
+def with_doc_ids(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give the outputs of Megatron's samples the names of the others; positions start at 0 in each document."""
+    if "tokens" not in batch:
+        return batch
+    labels = torch.where(batch["loss_mask"] > 0, batch["labels"], -100)
+    doc_ids = (batch["position_ids"] == 0).cumsum(1) - 1
+    return {"input_ids": batch["tokens"], "labels": labels, "doc_ids": doc_ids, "position_ids": batch["position_ids"]}
 
 
 def train_step(model: GPT, optimizer: torch.optim.Optimizer, batches: Sequence[dict[str, Tensor]]) -> float:
@@ -150,6 +174,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=4, help="the number of simulated ranks (4)")
     parser.add_argument("--batch-size", type=int, default=4, help="the number of samples per batch and rank (4)")
     parser.add_argument("--seq-len", type=int, default=128, help="the number of tokens of a sample (128)")
+    parser.add_argument("--megatron", action="store_true", help="samples in the order of Megatron's GPTDataset")
     parser.add_argument("--steps", type=int, default=300, help="train to this step (300)")
     parser.add_argument("--stop-at", type=int, help="save and stop before this step")
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")

@@ -89,7 +89,7 @@ cdef Py_ssize_t first_block(const int64_t *block_ends, Py_ssize_t n_blocks, int6
 
 cdef Py_ssize_t add_parts(
     const Order *order, const int64_t *block_ends, Py_ssize_t n_blocks, int64_t position, int64_t length, int64_t extra,
-    int64_t *out, Py_ssize_t n_out, Py_ssize_t n_parts
+    int64_t sample, int64_t *n_tokens, int64_t *out, Py_ssize_t n_out, Py_ssize_t n_parts
 ) noexcept nogil:
     """Write the parts of a sample as far as `out` has room; return the number of all parts, or OUTSIDE."""
     cdef Py_ssize_t i = 0
@@ -114,12 +114,15 @@ cdef Py_ssize_t add_parts(
         before = position
         taken = min(size - offset, left)
         if n_parts < n_out:
-            out[2 * n_parts] = order.starts[document] + offset
-            out[2 * n_parts + 1] = taken
+            out[n_parts] = sample
+            out[n_out + n_parts] = length - left
+            out[2 * n_out + n_parts] = order.starts[document] + offset
+            out[3 * n_out + n_parts] = taken
         n_parts += 1
         left -= taken
         if left <= 0:
             break
+    n_tokens[0] = length - left
     return n_parts
 
 
@@ -132,7 +135,7 @@ def sample_parts(
     const int64_t[::1] ends not None,
     Py_ssize_t block,
     const int64_t[::1] block_ends not None,
-    int64_t[::1] first_parts not None,
+    int64_t[::1] sizes not None,
     int64_t[:, ::1] out not None,
 ):
     """Write the parts of documents that samples consist of, and return their number.
@@ -142,23 +145,20 @@ def sample_parts(
     cdef Order order
     cdef Py_ssize_t k, n_parts = 0
     check(documents.shape[0], starts.shape[0], ends.shape[0], block, block_ends.shape[0])
-    if first_parts.shape[0] != positions.shape[0] + 1 or out.shape[1] != 2:
-        raise ValueError("first_parts must have one entry more than positions")
+    if sizes.shape[0] != positions.shape[0] or out.shape[0] != 4:
+        raise ValueError("sizes must be as long as positions, and out have 4 rows")
     if documents.shape[0] == 0:
-        first_parts[:] = 0
+        sizes[:] = 0
         return 0
     order = Order(&documents[0], documents.shape[0], &starts[0], &ends[0], starts.shape[0], block)
     with nogil:
         for k in range(positions.shape[0]):
-            first_parts[k] = n_parts
             n_parts = add_parts(
-                &order, &block_ends[0], block_ends.shape[0], positions[k], length, extra,
-                &out[0, 0] if out.shape[0] else NULL, out.shape[0], n_parts
+                &order, &block_ends[0], block_ends.shape[0], positions[k], length, extra, k, &sizes[k],
+                &out[0, 0] if out.shape[1] else NULL, out.shape[1], n_parts
             )
             if n_parts == OUTSIDE:
                 break
-        else:
-            first_parts[positions.shape[0]] = n_parts
     if n_parts == OUTSIDE:
         raise ValueError("a document outside [0, n)")
     return n_parts

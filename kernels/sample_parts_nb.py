@@ -46,17 +46,16 @@ def _first_block(block_ends, target):
 
 
 @jit
-def sample_parts(positions, length, extra, documents, starts, ends, block, block_ends, first_parts, out):
+def sample_parts(positions, length, extra, documents, starts, ends, block, block_ends, sizes, out):
     """Write the parts of documents that samples consist of, and return their number.
 
     See `fastpack.kernels.sample_parts_np.sample_parts`.
     """
     _check(documents, starts, ends, block, block_ends)
-    if len(first_parts) != len(positions) + 1:
-        raise ValueError("first_parts must have one entry more than positions")
+    if len(sizes) != len(positions) or len(out) != 4:
+        raise ValueError("sizes must be as long as positions, and out have 4 rows")
     n, n_parts = np.uint64(len(starts)), np.int64(0)
     for k in range(len(positions)):
-        first_parts[k] = n_parts
         target, searching = positions[k] + extra, positions[k] > 0
         number = _first_block(block_ends, target) if searching else np.int64(0)
         before = block_ends[number - 1] if number > 0 else np.int64(0)  # tokens before the document
@@ -73,14 +72,16 @@ def sample_parts(positions, length, extra, documents, starts, ends, block, block
                 searching = False
             offset, before = positions[k] - before, positions[k]
             taken = min(size - offset, left)
-            if n_parts < len(out):
-                out[n_parts, 0] = start + offset
-                out[n_parts, 1] = taken
+            if n_parts < out.shape[1]:
+                out[0, n_parts] = k
+                out[1, n_parts] = length - left
+                out[2, n_parts] = start + offset
+                out[3, n_parts] = taken
             n_parts += 1
             left -= taken
             if left <= 0:
                 break
-    first_parts[len(positions)] = n_parts
+        sizes[k] = length - left
     return n_parts
 
 
@@ -91,5 +92,5 @@ def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> Non
         bounds.flags.writeable = writeable
         documents, ends = np.zeros(1, np.int32), np.empty(1, np.int64)
         part_blocks(documents, bounds[:1], bounds[1:], 1, ends)
-        first_parts, out = np.empty(2, np.int64), np.empty((1, 2), np.int64)
-        sample_parts(np.zeros(1, np.int64), 1, 0, documents, bounds[:1], bounds[1:], 1, ends, first_parts, out)
+        out = np.empty((4, 1), np.int64)
+        sample_parts(np.zeros(1, np.int64), 1, 0, documents, bounds[:1], bounds[1:], 1, ends, ends.copy(), out)

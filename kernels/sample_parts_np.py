@@ -33,7 +33,7 @@ def sample_parts(
     ends: Numbers,
     block: int,
     block_ends: Numbers,
-    first_parts: Numbers,
+    sizes: Numbers,
     out: Numbers,
 ) -> int:
     """Write the parts of documents that samples consist of, and return their number.
@@ -41,28 +41,27 @@ def sample_parts(
     Sample k consists of `length` tokens from positions[k] on in the sequence of all documents, or of fewer at its end.
     Its first document is the first that ends at or after positions[k] + extra (for position 0, the first of all); the
     documents up to its last token follow, empty ones included. positions: int64 [b]. documents, starts, ends, block:
-    as for `part_blocks`. block_ends: its result. first_parts: int64 [b + 1], the number of the first part of each
-    sample, and of all parts. out: int64 [p, 2], the first token and the length of each part.
+    as for `part_blocks`. block_ends: its result. sizes: int64 [b], the tokens of each sample. out: int64 [4, p]: the
+    sample of each part, the part's first token in the sample, its first token in the file, and its length.
 
     If there are more than p parts, only the first p are written. Raises ValueError for a document outside [0, n).
     """
     _check(documents, starts, ends, block, block_ends)
-    if len(first_parts) != len(positions) + 1:
-        raise ValueError("first_parts must have one entry more than positions")
+    if len(sizes) != len(positions) or len(out) != 4:
+        raise ValueError("sizes must be as long as positions, and out have 4 rows")
     n_parts, before = 0, np.concatenate([np.zeros(1, np.int64), np.cumsum(ends[documents] - starts[documents])])
     for k, position in enumerate(positions.tolist()):
-        first_parts[k] = n_parts
         at = 0 if position <= 0 else int(np.searchsorted(before[1:], position + extra, "left"))
         offset, left = position - int(before[min(at, len(documents))]), length
         while at < len(documents):
             document = int(documents[at])
             taken = min(int(ends[document] - starts[document]) - offset, left)
-            if n_parts < len(out):
-                out[n_parts] = starts[document] + offset, taken
+            if n_parts < out.shape[1]:
+                out[:, n_parts] = k, length - left, starts[document] + offset, taken
             n_parts, left, offset, at = n_parts + 1, left - taken, 0, at + 1
             if left <= 0:
                 break
-    first_parts[len(positions)] = n_parts
+        sizes[k] = length - left
     return n_parts
 
 

@@ -7,6 +7,7 @@ torchdata's StatefulDataLoader take them as well.
 from fastpack.torch.collators import DatasetBatch, GPT2LLMCollateFn, LossMaskingCollateFnWrapper
 from fastpack.torch.datasets import (
     CombinedDataset,
+    GPTDataset,
     MemoryMappedDataset,
     MixtureDataset,
     PackedMemMapDatasetBase,
@@ -22,6 +23,7 @@ __all__ = [
     "CombinedDataset",
     "DatasetBatch",
     "GPT2LLMCollateFn",
+    "GPTDataset",
     "LossMaskingCollateFnWrapper",
     "MemoryMappedDataset",
     "MixtureDataset",

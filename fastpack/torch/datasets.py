@@ -10,6 +10,7 @@ from typing import Any
 
 from fastpack.datasets.base import Indices
 from fastpack.datasets.flat_windows import MemoryMappedDataset as _MemoryMappedDataset
+from fastpack.datasets.gpt.gpt_dataset import GPTDataset as _GPTDataset
 from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
 from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
 from fastpack.datasets.outputs import Batch, OutputDtype
@@ -134,6 +135,20 @@ class PlannedDataset(_TensorBatches, _PlannedDataset):
     >>> with fastpack.torch.PlannedDataset(f"{writer.path}.plan") as dataset:
     ...     dataset[0]["labels"]
     tensor([   2,    3, -100, -100])
+    """
+
+
+class GPTDataset(_TensorBatches, _GPTDataset):
+    """`fastpack.GPTDataset` that returns tensors.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack.torch
+    >>> with fastpack.PackedWriter(tempfile.mkdtemp() + "/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 2, 3, 4, 5, 6, 7, 8, 9], lengths=[4, 5])
+    >>> train, _, _ = fastpack.torch.GPTDataset.build(writer.path, 4, 1234, (2, 0, 0), "1,0,0")
+    >>> train[0]["labels"]
+    tensor([2, 3, 4, 5])
     """
 
 

@@ -75,3 +75,15 @@ def test_the_stream_of_samples_is_the_same(example: ModuleType, corpus: Path) ->
     assert stream(other, 5) == expected[4:]
     for loader in (*first, *again, *other):
         loader.close()
+
+
+def test_a_run_in_megatrons_order_learns_and_resumes_on_other_ranks(
+    example: ModuleType, corpus: Path, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    whole = run(example, corpus, tmp_path / "whole.pt", "--megatron", "--ranks", "4", "--batch-size", "4")
+    assert sum(whole[-5:]) < 0.8 * sum(whole[:5])
+    words = ("--megatron", "--ranks", "4", "--batch-size", "4", "--stop-at", str(STOP))
+    halves = run(example, corpus, tmp_path / "a.pt", *words)
+    halves += run(example, corpus, tmp_path / "a.pt", "--megatron", "--ranks", "2", "--batch-size", "8", "--resume")
+    assert halves == pytest.approx(whole, rel=2e-3)

@@ -40,29 +40,33 @@ def test_parts_hold_the_tokens_of_the_samples(
     before = np.cumsum([lengths[d] for d in documents])
     assert block_ends.tolist() == [before[min(k + block, len(documents)) - 1] for k in range(0, len(documents), block)]
 
-    parts, firsts = np.full((room, 2), -1, np.int64), np.empty(len(positions) + 1, np.int64)
+    parts, sizes = np.full((4, room), -1, np.int64), np.full(len(positions), -1, np.int64)
     order = (documents, starts, ends, block, block_ends)
-    needed = kernels.sample_parts(positions, length + extra, extra, *order, firsts, parts)
-    whole = np.empty((needed, 2), np.int64)
-    assert kernels.sample_parts(positions, length + extra, extra, *order, firsts, whole) == needed == firsts[-1]
-    assert np.array_equal(whole[:room], parts[:needed])
+    needed = kernels.sample_parts(positions, length + extra, extra, *order, sizes, parts)
+    whole = np.empty((4, needed), np.int64)
+    assert kernels.sample_parts(positions, length + extra, extra, *order, sizes, whole) == needed
+    assert np.array_equal(whole[:, :room], parts[:, :needed])
     for k, position in enumerate(positions.tolist()):
-        found = [token for start, n in whole[firsts[k] : firsts[k + 1]].tolist() for token in range(start, start + n)]
+        of_sample = whole[1:, whole[0] == k].T.tolist()
+        found = [token for _, start, n in of_sample for token in range(start, start + n)]
         assert found == every[position : position + length + extra].tolist()
+        assert sizes[k] == len(found)
+        assert [column for column, _, _ in of_sample] == np.cumsum([0, *(n for _, _, n in of_sample)])[:-1].tolist()
 
 
 def test_empty_documents_within_a_sample_are_parts_of_it(backend: str) -> None:
     bounds = np.array([0, 0, 4, 4, 10])
     documents, block_ends = np.arange(4, dtype=np.int32), np.empty(2, np.int64)
     kernels.part_blocks(documents, bounds[:-1], bounds[1:], 2, block_ends)
-    firsts, parts = np.empty(3, np.int64), np.empty((9, 2), np.int64)
+    sizes, parts = np.empty(2, np.int64), np.empty((4, 9), np.int64)
     order = (documents, bounds[:-1], bounds[1:], 2, block_ends)
-    n_parts = kernels.sample_parts(np.array([0, 4]), 5, 1, *order, firsts, parts)
-    assert parts[:n_parts].tolist() == [[0, 0], [0, 4], [4, 0], [4, 1], [4, 5]]
-    assert firsts.tolist() == [0, 4, 5]
+    n_parts = kernels.sample_parts(np.array([0, 4]), 5, 1, *order, sizes, parts)
+    assert parts[2:, :n_parts].T.tolist() == [[0, 0], [0, 4], [4, 0], [4, 1], [4, 5]]
+    assert parts[:2, :n_parts].T.tolist() == [[0, 0], [0, 0], [0, 4], [0, 4], [1, 0]]
+    assert sizes.tolist() == [5, 5]
     # Without the extra token, a sample that begins at the end of a document begins with an empty part of it.
-    n_parts = kernels.sample_parts(np.array([4]), 4, 0, *order, firsts[:2], parts)
-    assert parts[:n_parts].tolist() == [[4, 0], [4, 0], [4, 4]]
+    n_parts = kernels.sample_parts(np.array([4]), 4, 0, *order, sizes[:1], parts)
+    assert parts[2:, :n_parts].T.tolist() == [[4, 0], [4, 0], [4, 4]]
 
 
 @pytest.mark.parametrize("document", [-1, 2, 2**31 - 1])
@@ -70,17 +74,17 @@ def test_documents_that_do_not_exist_are_refused(backend: str, document: int) ->
     bounds, documents = np.array([0, 5, 9]), np.array([0, document], np.int32)
     with pytest.raises(ValueError, match="a document outside"):
         kernels.part_blocks(documents, bounds[:-1], bounds[1:], 1, np.empty(2, np.int64))
-    firsts, parts = np.empty(2, np.int64), np.empty((9, 2), np.int64)
+    sizes, parts = np.empty(1, np.int64), np.empty((4, 9), np.int64)
     with pytest.raises(ValueError, match="a document outside"):
         ends = np.array([5, 9])
-        kernels.sample_parts(np.array([3]), 5, 1, documents, bounds[:-1], bounds[1:], 1, ends, firsts, parts)
+        kernels.sample_parts(np.array([3]), 5, 1, documents, bounds[:-1], bounds[1:], 1, ends, sizes, parts)
 
 
 def test_arrays_that_do_not_fit_are_refused(backend: str) -> None:
     bounds, documents = np.array([0, 5, 9]), np.array([0, 1], np.int32)
     with pytest.raises(ValueError, match="every block of documents an end"):
         kernels.part_blocks(documents, bounds[:-1], bounds[1:], 1, np.empty(1, np.int64))
-    firsts, parts = np.empty(1, np.int64), np.empty((9, 2), np.int64)
-    with pytest.raises(ValueError, match="one entry more"):
+    sizes, parts = np.empty(2, np.int64), np.empty((4, 9), np.int64)
+    with pytest.raises(ValueError, match="as long as positions"):
         ends = np.array([5, 9])
-        kernels.sample_parts(np.array([3]), 5, 1, documents, bounds[:-1], bounds[1:], 1, ends, firsts, parts)
+        kernels.sample_parts(np.array([3]), 5, 1, documents, bounds[:-1], bounds[1:], 1, ends, sizes, parts)

@@ -18,7 +18,7 @@ from fastpack.datasets.gpt.blends import (
     samples_per_file,
     weighted_order,
 )
-from fastpack.datasets.gpt.document_table import DocumentTable, Numbers
+from fastpack.datasets.gpt.document_source import DocumentSource, Numbers
 from fastpack.datasets.gpt.sample_order import Parts, SampleOrder, SampleRules
 from fastpack.datasets.gpt.splits import SPLITS, Split, documents_of, normalized, split_shares
 from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_shards
@@ -76,24 +76,25 @@ class BlendedSamples:
     @property
     def has_signed_tokens(self) -> bool:
         """Whether the tokens of a file may be negative."""
-        return any(order.table.tokens.dtype.kind != "u" for order in self.orders)
+        return any(order.source.tokens.dtype.kind != "u" for order in self.orders)
 
-    def parts(self, samples: Numbers) -> tuple[Parts, Numbers, Numbers]:
-        """Return the parts of these samples, the number of each part's file, and of each sample's order."""
+    def parts(self, samples: Numbers) -> tuple[Parts, Numbers, Numbers | None]:
+        """Return the parts of these samples, the number of each part's file, and of each sample's order, if blended."""
         if self.blend is None:
             parts = self.orders[0].parts(samples)
-            return parts, np.full(len(parts.rows), self._files[0]), np.zeros(len(samples), np.int64)
+            return parts, np.full(len(parts.samples), self._files[0]), None
         chosen, numbers = self.blend.locate(samples)
-        found, files = [], []
+        found, files, sizes = [], [], np.empty(len(samples), np.int64)
         for number in np.unique(chosen).tolist():
             which = np.flatnonzero(chosen == number)
             parts = self.orders[number].parts(numbers[which])
-            found.append(parts._replace(rows=which[parts.rows]))
-            files.append(np.full(len(parts.rows), self._files[number]))
-        if not found:
-            none = np.empty(0, np.int64)
-            return Parts(none, none, none, none), none, chosen
-        return Parts(*map(np.concatenate, zip(*found, strict=True))), np.concatenate(files), chosen
+            found.append((which[parts.samples], *parts[1:4]))
+            files.append(np.full(len(parts.samples), self._files[number]))
+            sizes[which] = parts.sizes
+        none = np.empty(0, np.int64)
+        together = [np.concatenate([none, *(arrays[k] for arrays in found)]) for k in range(4)]
+        parts = Parts(together[0], together[1], together[2], together[3], sizes)
+        return parts, np.concatenate([none, *files]), chosen
 
 
 def build_splits(
@@ -127,11 +128,11 @@ class _SplitBuilder:
         self._options = options
         paths = list(dict.fromkeys(path for blend in blends for path in blend.paths))
         self._numbers = {path: number for number, path in enumerate(paths)}
-        self._tables = [DocumentTable(path, options.eos_token_id) for path in paths]
-        for table in self._tables:
-            _warn_of_old_indices(table)
-        self._reader = SegmentReader([table.tokens for table in self._tables])
-        described = [path for table in self._tables for path in described_files(table.tokens)]
+        self._sources = [DocumentSource(path, options.eos_token_id) for path in paths]
+        for source in self._sources:
+            _warn_of_old_indices(source)
+        self._reader = SegmentReader([source.tokens for source in self._sources])
+        described = [path for source in self._sources for path in described_files(source.tokens)]
         self._recorded = tokenizer_of_shards(described, options.mix_tokenizers, options.eos_token_id)
 
     def build(self, blends: Sequence[Blend | None], shares: Sequence[Any]) -> list[BlendedSamples | None]:
@@ -157,7 +158,7 @@ class _SplitBuilder:
         for order in orders:
             if not order.n_samples:
                 raise ValueError(
-                    f"{order.table.path}: its {order.n_tokens} tokens in this split are too few for a sample: "
+                    f"{order.source.path}: its {order.n_tokens} tokens in this split are too few for a sample: "
                     "leave it out of the blend"
                 )
         if n_samples is None:
@@ -169,10 +170,10 @@ class _SplitBuilder:
     ) -> list[SampleOrder]:
         orders = []
         for path, n_samples in zip(blend.paths, requested, strict=True):
-            table = self._tables[self._numbers[path]]
-            documents = documents_of(share, table.n_documents)
+            source = self._sources[self._numbers[path]]
+            documents = documents_of(share, source.n_documents)
             drop_last = SPLITS[number] != "valid" or self._options.drop_last_valid
-            order = SampleOrder(table, documents, n_samples, self._options.rules, drop_last)
+            order = SampleOrder(source, documents, n_samples, self._options.rules, drop_last)
             _warn_of_rounding(order, SPLITS[number])
             orders.append(order)
         return orders
@@ -193,23 +194,23 @@ class _SplitBuilder:
 def _warn_of_rounding(order: SampleOrder, split: str) -> None:
     if order.n_rounded != order.n_exact and not order.rules.megatron:
         warnings.warn(
-            f"{order.table.path}: the {split} split has {order.n_exact} samples; Megatron computes "
+            f"{order.source.path}: the {split} split has {order.n_exact} samples; Megatron computes "
             f"{order.n_rounded}, in single precision, and so another order (compat='megatron' repeats that)",
             DataWarning,
             stacklevel=7,
         )
 
 
-def _warn_of_old_indices(table: DocumentTable) -> None:
+def _warn_of_old_indices(source: DocumentSource) -> None:
     """Warn of Megatron's index files in their default folder that are older than the tokens."""
-    folder = os.path.join(prefix_of(table.path), "cache", "GPTDataset_indices")
-    if is_remote(table.path) or not os.path.isdir(folder):
+    folder = os.path.join(prefix_of(source.path), "cache", "GPTDataset_indices")
+    if is_remote(source.path) or not os.path.isdir(folder):
         return
     written = [entry.stat().st_mtime_ns for entry in os.scandir(folder) if entry.name.endswith(".npy")]
-    changed = max((segment.stamp[1] or 0 for segment in table.tokens.segments() if segment.stamp), default=0)
+    changed = max((segment.stamp[1] or 0 for segment in source.tokens.segments() if segment.stamp), default=0)
     if written and min(written) < changed:
         warnings.warn(
-            f"{folder}: Megatron's index files are older than the tokens of {table.path}. Megatron would use them "
+            f"{folder}: Megatron's index files are older than the tokens of {source.path}. Megatron would use them "
             "nevertheless, and read other tokens in another order; fastpack does not use them. Delete the folder.",
             DataWarning,
             stacklevel=6,

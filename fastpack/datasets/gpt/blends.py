@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.gpt.document_table import Numbers
+from fastpack.datasets.gpt.document_source import Numbers
 from fastpack.datasets.gpt.splits import normalized
 from fastpack.io import PathLike
 

@@ -76,7 +76,7 @@ class GPTDataset(RowDataset):
         self.n_files = len(samples.orders)
         self._total = samples.n_samples
         self._length = samples.orders[0].rules.sequence_length
-        self._name = samples.orders[0].table.path if self.n_files == 1 else None
+        self._name = samples.orders[0].source.path if self.n_files == 1 else None
         self._recorded = samples.recorded
         self._format = GPTRows(self._length)
 
@@ -217,11 +217,11 @@ class GPTDataset(RowDataset):
         number = position_of(0 if index is None else index, self._total)
         out = self._format.allocate(1, OutputOptions(None, None, None), np.empty)
         parts, files, dataset = self._samples.parts(np.array([number]))
-        RowFiller(parts, files, np.zeros(1, np.int64), self._masks, out).fill(self._samples.reader)
+        RowFiller(parts, files, None, self._masks, out).fill(self._samples.reader)
         sample: dict[str, Any] = {name: array[0] for name, array in out.items()}
         if index is None:
             sample["loss_mask"][:] = 0
-        if self._samples.blend is not None:
+        if dataset is not None:
             sample = {"dataset_id": np.int16(dataset[0]), **sample}
         if self._masks.by_document:
             bounds = np.full(self._length + 1, self._length, np.int32)
@@ -239,11 +239,12 @@ class GPTDataset(RowDataset):
 
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         parts, files, _ = self._samples.parts(self._positions(index))
-        targets = np.arange(len(index)) if rows is None else rows
-        RowFiller(parts, files, targets, self._masks, arrays).fill(self._samples.reader)
+        RowFiller(parts, files, rows, self._masks, arrays).fill(self._samples.reader)
 
     def _positions(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return sample numbers from 0 on; raise IndexError."""
+        if not len(index) or (index.min() >= 0 and index.max() < self._total):
+            return index
         outside = (index < -self._total) | (index >= self._total)
         if outside.any():
             raise IndexError(f"Index {index[outside.argmax()]} out of range for {self._total} samples")

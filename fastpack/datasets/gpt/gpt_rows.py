@@ -50,6 +50,6 @@ class GPTRows:
                 needed = "float32" if name == "loss_mask" else "int64 or int32"
                 raise ValueError(f"{name} has dtype {array.dtype}, {needed} is needed")
             check_memory(name, array)
-        dtypes = {str(array.dtype) for name, array in arrays.items() if name != "loss_mask"}
+        dtypes = {array.dtype for name, array in arrays.items() if name != "loss_mask"}
         if len(dtypes) > 1:
-            raise ValueError(f"outputs must have one dtype, not {sorted(dtypes)}")
+            raise ValueError(f"outputs must have one dtype, not {sorted(map(str, dtypes))}")

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.gpt.document_table import Numbers
+from fastpack.datasets.gpt.document_source import Numbers
 from fastpack.datasets.gpt.sample_order import Parts
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.segment_reader import SegmentGroup, SegmentReader
+from fastpack.datasets.windows import row_numbers
 
 NO_PAD = -1  # Megatron's padding token where the tokenizer has none of its own: no token of a text
 Output = npt.NDArray[Any]
@@ -44,11 +45,14 @@ class RowFiller:
     parts, files
         The parts of the samples, and the file of each part in `reader`.
     rows
-        The row of each sample.
+        The row of each sample; None: sample k fills row k of as many.
     """
 
-    def __init__(self, parts: Parts, files: Numbers, rows: Numbers, rules: MaskRules, arrays: Arrays) -> None:
-        self._parts, self._files, self._rows, self._rules = parts, files, rows, rules
+    def __init__(self, parts: Parts, files: Numbers, rows: Numbers | None, rules: MaskRules, arrays: Arrays) -> None:
+        self._parts, self._files, self._rules = parts, files, rules
+        self._every_row: Any = slice(None) if rows is None else rows
+        self._rows = row_numbers(len(parts.sizes)) if rows is None else rows
+        self._part_rows = parts.samples if rows is None else rows[parts.samples]
         shape = next(iter(arrays.values())).shape
         dtype = next((array.dtype for name, array in arrays.items() if name != "loss_mask"), np.dtype(np.int64))
         self._length = shape[1]
@@ -57,8 +61,6 @@ class RowFiller:
             name: np.empty(shape, np.float32 if name == "loss_mask" else dtype) for name in needed if name not in arrays
         }
         self._arrays = {**scratch, **arrays}
-        # The number of tokens of each sample: fewer than the others at the end of all documents.
-        self._ends = np.bincount(parts.rows, parts.lengths, len(rows)).astype(np.int64)
 
     def fill(self, reader: SegmentReader) -> None:
         """Write every output; OverflowError if a token does not fit into int32 outputs."""
@@ -70,7 +72,9 @@ class RowFiller:
 
     def _copy(self, group: SegmentGroup) -> None:
         parts, arrays, which = self._parts, self._arrays, group.which
-        rows, columns, lengths = self._rows[parts.rows[which]], parts.columns[which], parts.lengths[which]
+        rows, columns, lengths = self._part_rows, parts.columns, parts.lengths
+        if len(which) < len(rows):
+            rows, columns, lengths = rows[which], columns[which], lengths[which]
         positions = arrays.get("position_ids") if self._rules.by_document else None
         shown = np.minimum(lengths, self._length - columns)
         tokens = (rows, columns, shown, rows, 0, group.dtype_selector, arrays["tokens"], None, None, positions)
@@ -89,9 +93,9 @@ class RowFiller:
         """Write padding and the loss mask, and positions that restart after EOD tokens."""
         arrays, rules, reads = self._arrays, self._rules, self._rules.reads_tokens
         if "loss_mask" in arrays and not reads:
-            arrays["loss_mask"][self._every_row()] = 1
-        for sample in np.flatnonzero(self._ends <= self._length).tolist():
-            row, end = int(self._rows[sample]), int(self._ends[sample])
+            arrays["loss_mask"][self._every_row] = 1
+        for sample in self._shorter_than(self._length + 1):
+            row, end = int(self._rows[sample]), int(self._parts.sizes[sample])
             arrays["tokens"][row, end:] = rules.pad if reads else 0
             for name in ("labels", "loss_mask"):
                 if name in arrays:
@@ -104,15 +108,16 @@ class RowFiller:
     def _number(self, position_ids: Output) -> None:
         """Write positions that count from 0 in each row; padding continues the last document."""
         if not self._rules.by_document:
-            position_ids[self._every_row()] = np.arange(self._length)
+            position_ids[self._every_row] = np.arange(self._length)
             return
-        for sample in np.flatnonzero(self._ends < self._length + self._rules.extra).tolist():
+        for sample in self._shorter_than(self._length + self._rules.extra):
             starts = document_bounds(self._parts, sample, self._length, self._rules.extra)
             position_ids[self._rows[sample], starts[-2] :] = np.arange(self._length - starts[-2])
 
-    def _every_row(self) -> Any:
-        everything = len(self._rows) == len(self._arrays["tokens"]) and bool((np.diff(self._rows) == 1).all())
-        return slice(None) if everything else self._rows
+    def _shorter_than(self, n_tokens: int) -> list[int]:
+        """Return the samples that end before the others, with all documents."""
+        sizes = self._parts.sizes
+        return [] if not len(sizes) or sizes.min() >= n_tokens else np.flatnonzero(sizes < n_tokens).tolist()
 
 
 def document_bounds(parts: Parts, sample: int, length: int, extra: int) -> list[int]:
@@ -120,7 +125,7 @@ def document_bounds(parts: Parts, sample: int, length: int, extra: int) -> list[
 
     The extra token belongs to no part, and padding to the last one (as Megatron). Empty documents have bounds too.
     """
-    lengths = parts.lengths[parts.rows == sample].tolist()
+    lengths = parts.lengths[parts.samples == sample].tolist()
     if extra and lengths:
         lengths[-1] -= 1
         if lengths[-1] == 0:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.gpt.document_table import DocumentTable, Numbers
+from fastpack.datasets.gpt.document_source import DocumentSource, Numbers
 from fastpack.datasets.permutations import LegacyGenerator
 
 SEPARATE_BELOW = 0.80  # of an epoch: a final epoch of fewer samples is shuffled by itself
@@ -36,14 +36,15 @@ class SampleRules:
 class Parts(NamedTuple):
     """The parts of documents that samples consist of.
 
-    rows: the number of each part's sample in the batch. columns: its first token in the sample. starts: its first token
-    in the file. lengths: in tokens. All int64 [n].
+    samples: the number of each part's sample in the batch. columns: its first token in the sample. starts: its first
+    token in the file. lengths: in tokens. All int64 [n]. sizes: the tokens of each sample, int64 [b].
     """
 
-    rows: Numbers
+    samples: Numbers
     columns: Numbers
     starts: Numbers
     lengths: Numbers
+    sizes: Numbers
 
 
 class _Indices(NamedTuple):
@@ -75,14 +76,14 @@ class SampleOrder:
     """
 
     def __init__(
-        self, table: DocumentTable, documents: range, n_requested: int | None, rules: SampleRules, drop_last: bool
+        self, source: DocumentSource, documents: range, n_requested: int | None, rules: SampleRules, drop_last: bool
     ) -> None:
-        self.table, self.rules = table, rules
+        self.source, self.rules = source, rules
         self._chosen = documents
-        per_epoch = table.n_tokens_of(documents)
+        per_epoch = source.n_tokens_of(documents)
         length, extra = rules.sequence_length, rules.extra
         if n_requested and not per_epoch:
-            raise ValueError(f"{table.path}: documents {documents.start} to {documents.stop} have no tokens")
+            raise ValueError(f"{source.path}: documents {documents.start} to {documents.stop} have no tokens")
         self.n_epochs = -(-((n_requested or 0) * length + extra) // per_epoch) if per_epoch and n_requested else 1
         self.n_tokens = self.n_epochs * per_epoch
         available = max(0, self.n_tokens - extra)
@@ -121,7 +122,7 @@ class SampleOrder:
             n_together -= per_epoch
         generator.shuffle(documents[:n_together])
         generator.shuffle(documents[n_together:])
-        starts, ends = self.table.bounds()
+        starts, ends = self.source.bounds()
         block_ends = np.empty(-(-len(documents) // BLOCK), np.int64)
         kernels.part_blocks(documents, starts, ends, BLOCK, block_ends)
         dtype = np.int64 if self.n_samples >= np.iinfo(np.uint32).max - 1 else np.uint32
@@ -137,19 +138,15 @@ class SampleOrder:
         extra, length = self.rules.extra, self.rules.sequence_length
         positions = shuffled[samples].astype(np.int64) * length
         np.minimum(positions, max(0, self.n_tokens - extra), out=positions)
-        firsts, room = np.empty(len(samples) + 1, np.int64), PARTS_PER_SAMPLE * len(samples)
+        order = (documents, starts, ends, BLOCK, block_ends)
+        sizes, room = np.empty(len(samples), np.int64), PARTS_PER_SAMPLE * len(samples)
         while True:
-            out = np.empty((room, 2), np.int64)
-            order = (documents, starts, ends, BLOCK, block_ends)
-            n_parts = kernels.sample_parts(positions, length + extra, extra, *order, firsts, out)
+            out = np.empty((4, room), np.int64)
+            n_parts = kernels.sample_parts(positions, length + extra, extra, *order, sizes, out)
             if n_parts <= room:
-                break
+                numbers, columns, first_tokens, lengths = out[:, :n_parts]
+                return Parts(numbers, columns, first_tokens, lengths, sizes)
             room = n_parts
-        first_tokens, lengths = out[:n_parts].T.copy()
-        counts = np.diff(firsts)
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        columns = before[:-1] - np.repeat(before[firsts[:-1]], counts)
-        return Parts(np.repeat(np.arange(len(samples)), counts), columns, first_tokens, lengths)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_lock", "_indices")}

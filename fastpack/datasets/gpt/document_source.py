@@ -1,4 +1,4 @@
-"""Where the documents of a token file are: what the order of samples is computed from."""
+"""Where the documents of one token file are: what the order of samples is computed from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastpack.tokens.token_file import TokenFile
 Numbers = npt.NDArray[np.int64]
 
 
-class DocumentTable:
+class DocumentSource:
     """The documents of a token file; for Megatron's files, the sequences, which Megatron's GPT samples consist of.
 
     Their starts and ends are read when they are first needed: opening reads no more than the header of an index.
