@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
     from fastpack.kernels.plan_rows_np import bin_segments, stream_segments
-    from fastpack.kernels.segments_np import copy_segments, fill_segments
+    from fastpack.kernels.segments_np import copy_segments, fill_segments, locate_segments, place_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
     from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
@@ -69,9 +69,11 @@ __all__ = [
     "index_lines",
     "locate",
     "locate_many",
+    "locate_segments",
     "locate_windows",
     "mask_labels",
     "pack_cells",
+    "place_segments",
     "read_leaves",
     "scan_tokens",
     "seed_generator",
@@ -97,7 +99,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
     "plan_rows": ("bin_segments", "stream_segments"),
-    "segments": ("copy_segments", "fill_segments"),
+    "segments": ("copy_segments", "fill_segments", "locate_segments", "place_segments"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
