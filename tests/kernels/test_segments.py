@@ -159,7 +159,7 @@ def test_places_by_hand(backend: str) -> None:
         assert kernels.place_segments(*segments, passes, starts, ends, n_rows, width, placed) < 0
     with pytest.raises(ValueError, match="placed must be"):
         kernels.place_segments(*segments, passes, starts, ends, 4, 8, placed)
-    with pytest.raises(ValueError, match="length|zip"):
+    with pytest.raises(ValueError, match=r"length|zip"):
         kernels.place_segments(*segments[:3], integers(3), passes, starts, ends, 3, 8, placed)
 
 
