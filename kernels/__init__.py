@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
-    from fastpack.kernels.plan_rows_np import bin_segments, stream_segments
     from fastpack.kernels.segments_np import copy_segments, fill_segments, locate_segments, place_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
+    from fastpack.kernels.stream_rows_np import stream_segments
     from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "TABLE",
     "backend",
     "best_fit",
-    "bin_segments",
     "block_starts",
     "copy_segments",
     "copy_spans",
@@ -98,7 +97,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
-    "plan_rows": ("bin_segments", "stream_segments"),
+    "stream_rows": ("stream_segments",),
     "segments": ("copy_segments", "fill_segments", "locate_segments", "place_segments"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
