@@ -237,6 +237,11 @@ class PlanJson(TypedDict):
     n_source_documents: Annotated[Count, "documents of all sources and passes"]
     n_source_tokens: Annotated[Count, "tokens in the documents that take part"]
     padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
+    straggling_before: Annotated[
+        float | None, "cost of the slowest rank divided by the mean, in random order; null without `--balance`"
+    ]
+    straggling: Annotated[float | None, "the same in the order of the plan"]
+    time_saved: Annotated[float | None, "share of the time of a step that the order saves"]
     written: Annotated[bool, "false if the plan existed and was kept"]
 
 

@@ -11,6 +11,7 @@ from fastpack import kernels
 from fastpack.display import Described, facts
 from fastpack.errors import FormatError, counted
 from fastpack.io import PathLike, is_remote, plain_path, stat_of
+from fastpack.plans.balance import row_in_group
 from fastpack.plans.count_column import Columns, CountColumn, Integers
 from fastpack.plans.pieces import length_bits, piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
@@ -63,7 +64,7 @@ class PlanFile(Described):
         Number of places where a document is divided between two rows.
     n_source_documents, n_source_tokens
         Number of documents of all sources, below which they are numbered, and of tokens in those that take part.
-    algorithm, long, seed, max_documents
+    algorithm, long, seed, max_documents, data_parallel
         As they were passed to `plan`.
     sources
         One entry for each pass over a token file; its documents are numbered after those of the entries before it.
@@ -94,6 +95,7 @@ class PlanFile(Described):
     long: str
     seed: int | None
     max_documents: int | None
+    data_parallel: int | None
     sources: tuple[PlanSource, ...]
 
     def __init__(self, path: PathLike) -> None:
@@ -111,8 +113,6 @@ class PlanFile(Described):
             self._n_stored = -(-self._documents.n_units // self.seq_length)
         if self._n_stored != self.n_rows or self._documents.n_items != self.n_source_documents:
             self._fail(f"{self._n_stored} rows of {self._documents.n_items} documents")
-        if self._order is not None and len(self._order) != self.n_rows:
-            self._fail(f"an order of {len(self._order)} rows")
 
     def __reduce__(self) -> tuple[type[PlanFile], tuple[str]]:
         return type(self), (self.path,)
@@ -140,6 +140,12 @@ class PlanFile(Described):
         self.sources = tuple(found[number] for number in _integers(fields["passes"], len(found)))
         if sum(source.n_documents for source in self.sources) != self.n_source_documents:
             raise ValueError("sources with another number of documents")
+        balance = fields["balance"]
+        self.data_parallel = None
+        if balance is not None:
+            (self.data_parallel,) = _integers([balance["data_parallel"]], 1 << 32)
+            if self.data_parallel < 1:
+                raise ValueError("no ranks")
         (self._written_ns,) = _integers([fields["written_ns"]], 1 << 63)
         self._keys: npt.NDArray[np.uint64] | None = None
         if fields["keys"] is not None:
@@ -150,7 +156,6 @@ class PlanFile(Described):
     def _open_columns(self, sections: Columns) -> None:
         self._documents = CountColumn(self.path, "documents", sections)
         self._rows = CountColumn(self.path, "rows", sections) if "rows" in sections else None
-        self._order = sections.get("order")
         self._pieces = sections.get("pieces", np.empty(0, np.uint8))
         self._widths = length_bits(self.seq_length), piece_bytes(self.n_source_documents, self.seq_length)
         self._n_pieces = len(self._pieces) // self._widths[1]
@@ -178,16 +183,24 @@ class PlanFile(Described):
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.n_rows):
             wrong = int(rows[(rows < 0) | (rows >= self.n_rows)][0])
             raise IndexError(f"row {wrong} of {counted(self.n_rows, 'row')} in {self.path}")
-        if self._order is not None:
-            stored = self._order[rows].astype(np.int64)
-            if (stored >= self.n_rows).any():
-                self._fail("an order with numbers beyond the rows")
-            return stored
         if self._keys is None or not len(rows):
             return rows
+        if self.data_parallel is not None:
+            return self._balanced_rows(rows, self._keys)
         stored = np.empty(len(rows), np.int64)
         kernels.feistel(self.n_rows, self._keys, rows, stored)
         return stored
+
+    def _balanced_rows(self, rows: Integers, keys: npt.NDArray[np.uint64]) -> Integers:
+        """Return where rows are stored: groups of one row per rank are permuted, and the rows after them stay."""
+        assert self.data_parallel is not None
+        size = self.data_parallel
+        groups, lanes = np.divmod(rows, size)
+        n_groups = self.n_rows // size
+        inside = np.minimum(groups, max(0, n_groups - 1))
+        if n_groups:
+            kernels.feistel(n_groups, keys, inside, inside)
+        return np.where(groups < n_groups, row_in_group(inside, lanes, size), rows)
 
     def segments(self, rows: npt.ArrayLike) -> Segments:
         """Return the segments of rows.
