@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
+    from fastpack.kernels.plan_rows_np import read_rows
     from fastpack.kernels.segments_np import copy_segments, fill_segments, locate_segments, place_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
@@ -74,6 +75,7 @@ __all__ = [
     "pack_cells",
     "place_segments",
     "read_leaves",
+    "read_rows",
     "scan_tokens",
     "seed_generator",
     "shuffle",
@@ -103,6 +105,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
     "bins": ("sort_lengths", "best_fit", "first_fit", "cut_stream", "group_by_bin"),
+    "plan_rows": ("read_rows",),
     "order": ("seed_generator", "shuffle", "stdlib_shuffle", "feistel"),
     "codecs.pickled_index_decoder": ("decode_index",),
     "codecs.pickled_index_encoder": ("encode_rows",),

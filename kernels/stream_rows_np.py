@@ -36,7 +36,9 @@ def stream_segments(
     start: Numbers,
     end: Numbers,
 ) -> int:
-    """Write the segments of the tokens [first[k], stop[k]) of concatenated documents: k, document, start, end.
+    """Write the segments of the tokens [first[k], stop[k]) of concatenated documents.
+
+    Each segment is k, the number of its document, and its tokens [start, end) there.
 
     first, stop: int64 [k]. used, used_sums, used_wide: the tokens per document. row, document, start, end: int64 [m].
 

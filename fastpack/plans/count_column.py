@@ -55,6 +55,7 @@ class CountColumn:
         self._path, self._name = path, name
         self._narrow, self._sums = columns[name], columns[f"{name}_sums"]
         wide = columns[f"{name}_wide"].reshape(-1, 2)
+        self.arrays = (*self.narrow, wide.reshape(-1))
         self._wide_items, self._wide_counts = wide[:, 0], wide[:, 1]
         self._largest = int(np.iinfo(self._narrow.dtype).max)
         self.n_items = len(self._narrow)

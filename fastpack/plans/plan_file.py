@@ -226,7 +226,7 @@ class PlanFile(Described):
         if not len(stored):
             return Segments(*np.empty((4, 0), np.int64))
         if self.algorithm == "none":
-            found = self._stream_segments(stored)
+            found = self._span_segments(stored) or self._stream_segments(stored)
         else:
             found = self._common_segments(stored) or self._bin_segments(stored)
         self._check(found, len(stored))
@@ -277,14 +277,27 @@ class PlanFile(Described):
             self._fail("a document beyond the sources")
         return document, length
 
-    def _stream_segments(self, stored: Integers) -> Segments:
-        n_tokens = self._documents.n_units
+    def _spans(self, stored: Integers) -> tuple[Integers, Integers]:
+        """Return the first token of each row among those of all documents, and the end."""
         if self._rows is None:
             first = stored * self.seq_length
-            end = np.minimum(first + self.seq_length, n_tokens)
-        else:
-            first = self._rows.first(stored)
-            end = first + self._rows.counts(stored)
+            return first, np.minimum(first + self.seq_length, self._documents.n_units)
+        first = self._rows.first(stored)
+        return first, first + self._rows.counts(stored)
+
+    def _span_segments(self, stored: Integers) -> Segments | None:
+        """Return the segments of rows of a stream by one kernel call; None if the plan is damaged."""
+        spans, capacity = self._spans(stored), 16 * len(stored)
+        while True:
+            out = np.empty((4, capacity), np.int64)
+            n_segments = kernels.stream_segments(*spans, self.seq_length, *self._documents.arrays, *out)
+            if n_segments <= capacity:
+                return Segments(*out[:, :n_segments]) if n_segments >= 0 else None
+            capacity = n_segments
+
+    def _stream_segments(self, stored: Integers) -> Segments:
+        n_tokens = self._documents.n_units
+        first, end = self._spans(stored)
         if (end <= first).any() or int(end.max()) > n_tokens:
             self._fail("a row without tokens")
         first_document, offset = self._documents.locate(first)

@@ -60,8 +60,13 @@ def rows_of(plan: PlanFile, rows: Sequence[int]) -> Rows:
     return found
 
 
-@given(lengths=st.lists(st.integers(0, 40), max_size=200), seed=st.integers(0, 9))
-def test_rows_are_read_in_any_order(tmp_path_factory: pytest.TempPathFactory, lengths: list[int], seed: int) -> None:
+@given(
+    lengths=st.lists(st.one_of(st.integers(0, 40), st.sampled_from([255 * SEQ, 3000])), max_size=200),
+    seed=st.integers(0, 9),
+)
+def test_rows_are_read_in_any_order(
+    backend: str, tmp_path_factory: pytest.TempPathFactory, lengths: list[int], seed: int
+) -> None:
     path = tmp_path_factory.mktemp("plan") / "a.plan"
     rows = write_rows(path, lengths)
     plan = PlanFile(path)
