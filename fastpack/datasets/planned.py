@@ -175,10 +175,11 @@ class PlannedDataset(RowDataset):
 
     def _segments(self, index: Numbers) -> Segments:
         self._check_open()
-        outside = (index < 0) | (index >= self._total)
-        if outside.any():
-            raise IndexError(f"Index {index[outside.argmax()]} out of range [0, {self._total})")
-        return self.plan.segments(index)
+        try:
+            return self.plan.segments(index)
+        except IndexError:
+            wrong = index[((index < 0) | (index >= self._total)).argmax()]
+            raise IndexError(f"Index {wrong} out of range [0, {self._total})") from None
 
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         places = self._places(index)

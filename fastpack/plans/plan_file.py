@@ -225,17 +225,17 @@ class PlanFile(Described):
         stored = self.stored_rows(np.asarray(rows, np.int64).reshape(-1))
         if not len(stored):
             return Segments(*np.empty((4, 0), np.int64))
-        if self.algorithm == "none":
-            found = self._span_segments(stored) or self._stream_segments(stored)
-        else:
-            found = self._common_segments(stored) or self._bin_segments(stored)
-        self._check(found, len(stored))
+        is_stream = self.algorithm == "none"
+        found = self._span_segments(stored) if is_stream else self._common_segments(stored)
+        if found is None:  # large counts, or a damaged plan: the kernels accept only what `_check` accepts
+            found = self._stream_segments(stored) if is_stream else self._bin_segments(stored)
+            self._check(found, len(stored))
         return found
 
     def _common_segments(self, stored: Integers) -> Segments | None:
         """Return the segments of rows of fewer than 255 pieces of documents that fill fewer than 255 rows."""
         assert self._rows is not None
-        capacity = 4 * len(stored)
+        capacity = 16 * len(stored)
         while True:
             out = np.empty((4, capacity), np.int64)
             n_segments = kernels.read_rows(
