@@ -7,18 +7,13 @@ rows in a group stay together. Every second group is reversed, so that no rank a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import spoken
 from fastpack.plans.count_column import Integers
-
-if TYPE_CHECKING:
-    from fastpack.plans.plan_file import PlanFile
-
-_SAMPLED = 4096  # steps whose costs are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +64,3 @@ def sort_rows(
 def row_in_group(groups: Integers, lanes: Integers, size: int) -> Integers:
     """Return the row of lane `lanes` in each group of `size` rows, in the order in which the rows are stored."""
     return groups * size + np.where(groups % 2, size - 1 - lanes, lanes)
-
-
-def measure_balance(plan: PlanFile, balance: Balance, seed: int) -> tuple[float, float]:
-    """Return the mean over steps of the largest cost of a rank divided by the mean: in random order, and in the plan's.
-
-    At most 4,096 steps are read. Both are 1 if there is no whole step.
-    """
-    per_step = balance.data_parallel * balance.micro_batches
-    n_steps = plan.n_rows // per_step
-    if n_steps == 0:
-        return 1.0, 1.0
-    rng = np.random.default_rng(seed)
-    steps = np.unique(rng.integers(0, n_steps, min(n_steps, max(1, (1 << 22) // per_step), _SAMPLED)))
-    rows = (steps[:, None] * per_step + np.arange(per_step)).reshape(-1)
-    drawn = rng.integers(0, plan.n_rows, len(rows))
-    return _straggling(_costs(plan, drawn, balance), balance), _straggling(_costs(plan, rows, balance), balance)
-
-
-def _costs(plan: PlanFile, rows: Integers, balance: Balance) -> npt.NDArray[np.float64]:
-    segments = plan.segments(rows)
-    return balance.costs(segments.row, segments.end - segments.start, len(rows))
-
-
-def _straggling(costs: npt.NDArray[np.float64], balance: Balance) -> float:
-    ranks = costs.reshape(-1, balance.micro_batches, balance.data_parallel).sum(axis=1)
-    return float((ranks.max(axis=1) / ranks.mean(axis=1)).mean())

@@ -8,7 +8,7 @@ from typing import Literal
 from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import spoken
 from fastpack.io import ExistencePolicy, PathLike, Progress, may_write, plain_path
-from fastpack.plans.balance import Balance, measure_balance
+from fastpack.plans.balance import Balance
 from fastpack.plans.pack_bins import cut_stream, pack_ends
 from fastpack.plans.pieces import piece_bytes
 from fastpack.plans.plan_file import PlanFile
@@ -18,6 +18,7 @@ from fastpack.plans.plan_settings import Algorithm, Long, PlanSettings
 from fastpack.plans.plan_sources import folder_of
 from fastpack.plans.plan_writer import describe, write_bins, write_stream
 from fastpack.plans.source_lengths import PieceLengths, Sources, TokenFormatOptions, read_sources
+from fastpack.plans.straggling import measure_balance
 
 
 @accept_aliases(file_existence_policy="if_exists")
