@@ -235,7 +235,8 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
 def _is_plan(args: argparse.Namespace) -> bool:
     """Return whether PATH is a packing plan, by its name."""
-    return os.fspath(args.path).endswith(".plan")
+    path: str = args.path
+    return path.endswith(".plan")
 
 
 def _is_other_format(args: argparse.Namespace) -> bool:

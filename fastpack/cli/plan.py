@@ -150,7 +150,7 @@ def _lines(result: PlanResult) -> list[str]:
         f"{result.output}: {counted(result.n_rows, 'row')} of {result.seq_length:,} tokens: "
         f"{counted(result.n_documents, 'document')}, {counted(result.n_tokens, 'token')}",
         f"padding: {counted(result.n_padding, 'token')} ({result.padding_share:.3%}); "
-        f"documents cut: {counted(result.n_cuts, 'time')}",
+        f"documents are cut at {counted(result.n_cuts, 'place')}",
         *left_out,
         *_balance_lines(result),
     ]
