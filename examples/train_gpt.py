@@ -8,6 +8,9 @@ The second run continues at the sample where the first one stopped. With the sam
 2 x 8), its losses are those of an uninterrupted run. The ranks are simulated in one process with one loader each, and
 their gradients are averaged; under torchrun, every process has its own loader, and DDP averages the gradients.
 
+With --planned, rows consist of whole documents (longer ones are split), as `fastpack plan` packs them; otherwise the
+file is cut every `--seq-len` tokens.
+
 Attention is restricted to documents: the mask is made from doc_ids, positions start at 0 in each document, and the
 first token of the next document is not a label. At the end, the script prints how much the outputs of a document change
 when the previous document is replaced.
@@ -71,9 +74,14 @@ def make_loaders(args: argparse.Namespace) -> list[Any]:
     """Return a loader for each simulated rank over the same file."""
     if args.megatron:
         return make_megatron_loaders(args)
-    dataset = fastpack.torch.PackedMemMapDatasetContinuous(
-        args.path, "tokens", args.seq_len + 1, reuse_last_target=True, eos_token_id=EOD
-    )
+    if args.planned:
+        plan = args.path.with_name(f"{args.path.stem}-{args.seq_len}.plan")
+        fastpack.plan(args.path, plan, seq_length=args.seq_len, if_exists="skip")
+        dataset = fastpack.torch.PlannedDataset(plan)
+    else:
+        dataset = fastpack.torch.PackedMemMapDatasetContinuous(
+            args.path, "tokens", args.seq_len + 1, reuse_last_target=True, eos_token_id=EOD
+        )
     samplers = [fastpack.DistributedSampler(dataset, args.ranks, rank, seed=args.seed) for rank in range(args.ranks)]
     return [
         fastpack.torch.StatefulDataLoader(dataset, args.batch_size, sampler, outputs=OUTPUTS) for sampler in samplers
@@ -177,6 +185,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--megatron", action="store_true", help="samples in the order of Megatron's GPTDataset")
     parser.add_argument("--steps", type=int, default=300, help="train to this step (300)")
     parser.add_argument("--stop-at", type=int, help="save and stop before this step")
+    parser.add_argument("--planned", action="store_true", help="rows of whole documents, by fastpack.plan")
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")
     parser.add_argument("--checkpoint", type=Path, default=Path("train_gpt.pt"), help="the checkpoint (train_gpt.pt)")
     parser.add_argument("--seed", type=int, default=0)

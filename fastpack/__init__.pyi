@@ -49,7 +49,7 @@ from .packing.pack import pack_encoded_data as pack_encoded_data
 from .packing.pack_estimate import PlannedPack as PlannedPack
 from .packing.pack_estimate import plan_packing as plan_packing
 from .packing.pack_result import PackResult as PackResult
-from .plans.plan import plan as plan
+from .plans.make_plan import plan as plan
 from .plans.plan_result import PlanResult as PlanResult
 from .tokens.convert import ConvertResult as ConvertResult
 from .tokens.convert import convert as convert

@@ -42,12 +42,13 @@ if TYPE_CHECKING:
         shuffle,
         stdlib_shuffle,
     )
-    from fastpack.kernels.plan_rows_np import bin_segments, stream_segments
+    from fastpack.kernels.plan_rows_np import read_rows
     from fastpack.kernels.row_spans_np import document_ends, fill_spans
     from fastpack.kernels.sample_parts_np import part_blocks, sample_parts
-    from fastpack.kernels.segments_np import copy_segments, fill_segments
+    from fastpack.kernels.segments_np import copy_segments, fill_segments, locate_segments, place_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
+    from fastpack.kernels.stream_rows_np import stream_segments
     from fastpack.kernels.token_masks_np import mask_tokens
     from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
 
@@ -56,7 +57,6 @@ __all__ = [
     "TABLE",
     "backend",
     "best_fit",
-    "bin_segments",
     "blend_datasets",
     "block_starts",
     "copy_segments",
@@ -85,12 +85,15 @@ __all__ = [
     "legacy_shuffle",
     "locate",
     "locate_many",
+    "locate_segments",
     "locate_windows",
     "mask_labels",
     "mask_tokens",
     "pack_cells",
     "part_blocks",
+    "place_segments",
     "read_leaves",
+    "read_rows",
     "sample_parts",
     "scan_tokens",
     "seed_generator",
@@ -115,8 +118,8 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
-    "plan_rows": ("bin_segments", "stream_segments"),
-    "segments": ("copy_segments", "fill_segments"),
+    "plan_rows": ("read_rows",),
+    "segments": ("copy_segments", "fill_segments", "locate_segments", "place_segments"),
     "row_spans": ("document_ends", "fill_spans"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
@@ -133,6 +136,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "codecs.btree": ("encode_cells", "pack_cells"),
     "codecs.leaves": ("read_leaves",),
     "sort_bytes": ("first_unsorted", "sort_texts", "sort_within"),
+    "stream_rows": ("stream_segments",),
 }
 
 

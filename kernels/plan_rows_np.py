@@ -1,164 +1,87 @@
-"""The segments of rows of packing plans: the specification of the `plan_rows` kernels, in NumPy.
-
-A column of counts is three arrays, as `fastpack.plans.count_column` describes: the counts (uint8 or uint32), int64
-sums before every block of 64 items, and int64 pairs of item and count for counts that the narrow dtype cannot hold.
-The arrays come from a file that may be damaged: whatever they contain, nothing outside of them is accessed.
-"""
+"""Reading rows of a packing plan. The specification, in NumPy; `fastpack.plans.plan_layout` describes the file."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Column: TypeAlias = tuple[npt.NDArray[Any], Numbers, Numbers]
+Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
-BLOCK = 64
-LARGEST_SUM, LARGEST_COUNT = 1 << 62, 1 << 56  # exclusive
-
-
-class _DamagedError(Exception):
-    pass
+BLOCK = 64  # items of a column between two sums
+LARGEST = 255  # stands for a count that is stored elsewhere
+OTHERWISE = -1  # of the results: read these rows in another way
 
 
-def bin_segments(
-    stored: Numbers,
-    n_full_rows: int,
-    seq_length: int,
-    full: npt.NDArray[np.uint8],
-    full_sums: Numbers,
-    full_wide: Numbers,
-    counts: npt.NDArray[np.uint8],
-    counts_sums: Numbers,
-    counts_wide: Numbers,
-    pieces: npt.NDArray[np.uint8],
-    piece_bytes: int,
-    length_bits: int,
-    row: Numbers,
-    document: Numbers,
-    start: Numbers,
-    end: Numbers,
-) -> int:
-    """Write the segments of rows of a plan of bins: position in `stored`, document, first token, end token.
+def read_rows(
+    rows: Integers, capacity: int, full: Bytes, full_sums: Integers, sizes: Bytes, size_sums: Integers, pieces: Bytes,
+    length_bits: int, width: int, out: Integers
+) -> int:  # fmt: skip
+    """Write the segments of rows in the order in which a plan stores them; return their number.
 
-    stored: int64 [k], at least 0. full: the column of full rows per document. counts: the column of pieces per other
-    row. pieces: uint8 [n * piece_bytes], little-endian: document << length_bits | length. row, document, start, end:
-    int64 [m].
+    rows: int64 [k]. capacity: tokens of a row. full, full_sums: how many rows each document fills, uint8, and their
+    sum before each block of 64 documents, int64. These rows come first. sizes, size_sums: the same for the number of
+    pieces of the other rows. pieces: document << length_bits | length of each piece, in `width` bytes, little-endian.
+    out: int64 [4, n]; receives position in `rows`, document, start and end of each segment.
 
-    Returns the number of segments; if it exceeds m, only the first m are written. Returns -1 if the plan is damaged: a
-    row, a piece or a document that does not exist, a segment without tokens, or more than seq_length tokens in a row.
+    Returns OTHERWISE, -1, for counts of 255 or more, and for everything that is not valid. Returns -1 - n if `out` has
+    space for less than the n segments of the rows up to the one that does not fit. Raises ValueError for another
+    shape of `out`, and for pieces of more than 8 bytes.
     """
-    n = 0
-    try:
-        for position, number in enumerate(stored.tolist()):
-            if number < n_full_rows:
-                item, place = _locate((full, full_sums, full_wide), number)
-                found = [(item, place * seq_length, (place + 1) * seq_length)]
-            else:
-                places = _units((counts, counts_sums, counts_wide), number - n_full_rows)
-                found = []
-                for value in _pieces(pieces, piece_bytes, places):
-                    item, length = value >> length_bits, value & ((1 << length_bits) - 1)
-                    first = _count((full, full_sums, full_wide), item) * seq_length
-                    found.append((item, first, first + length))
-            n = _append(n, position, found, seq_length, (row, document, start, end))
-    except _DamagedError:
-        return -1
-    return n
+    if out.shape[0] != 4 or not 1 <= width <= 8 or not 1 <= length_bits < 63:
+        raise ValueError("out must have four rows, and a piece 1 to 8 bytes")
+    n_full = int(full_sums[-1]) + int(full[BLOCK * (len(full_sums) - 1) :].sum()) if len(full_sums) else 0
+    done = 0
+    for position, row in enumerate(rows.tolist()):
+        if 0 <= row < n_full:
+            found = [_full_row(row, capacity, full, full_sums)]
+        else:
+            found = _other_row(row - n_full, capacity, full, sizes, size_sums, pieces, length_bits, width)
+        if not found or None in found:
+            return OTHERWISE
+        if done + len(found) > out.shape[1]:
+            return -1 - done - len(found)
+        for segment in found:
+            out[:, done] = (position, *segment)  # type: ignore[misc]
+            done += 1
+    return done
 
 
-def stream_segments(
-    first: Numbers,
-    stop: Numbers,
-    seq_length: int,
-    used: npt.NDArray[np.uint32],
-    used_sums: Numbers,
-    used_wide: Numbers,
-    row: Numbers,
-    document: Numbers,
-    start: Numbers,
-    end: Numbers,
-) -> int:
-    """Write the segments of the tokens [first[k], stop[k]) of concatenated documents.
-
-    used: the column of tokens per document. Otherwise as `bin_segments`.
-    """
-    if len(first) != len(stop):
-        raise ValueError("first and stop must have one length")
-    n = 0
-    try:
-        for position, (token, stop_token) in enumerate(zip(first.tolist(), stop.tolist(), strict=True)):
-            left, found = stop_token - token, []
-            if token < 0 or not 0 < left <= seq_length:
-                return -1
-            item, place = _locate((used, used_sums, used_wide), token)
-            while left > 0:
-                length = min(_count((used, used_sums, used_wide), item) - place, left)
-                if length > 0:
-                    found.append((item, place, place + length))
-                left, item, place = left - length, item + 1, 0
-            n = _append(n, position, found, seq_length, (row, document, start, end))
-    except _DamagedError:
-        return -1
-    return n
+def _full_row(row: int, capacity: int, full: Bytes, full_sums: Integers) -> tuple[int, int, int] | None:
+    block = int(np.searchsorted(full_sums, row, "right")) - 1
+    if block < 0:
+        return None
+    number = row - int(full_sums[block])
+    for document, count in enumerate(full[BLOCK * block : BLOCK * (block + 1)].tolist(), BLOCK * block):
+        if count == LARGEST:
+            return None
+        if number < count:
+            return document, number * capacity, (number + 1) * capacity
+        number -= count
+    return None
 
 
-def _append(n: int, position: int, found: list[tuple[int, int, int]], seq_length: int, out: tuple[Numbers, ...]) -> int:
-    """Write the segments of one row after `n` others; return the number of all."""
-    lengths = [end - start for _, start, end in found]
-    largest = max((end for _, _, end in found), default=0)
-    if not lengths or min(lengths) <= 0 or sum(lengths) > seq_length or largest >= LARGEST_SUM - seq_length:
-        raise _DamagedError
-    for k, segment in enumerate(found[: max(0, len(out[0]) - n)]):
-        for array, value in zip(out, (position, *segment), strict=True):
-            array[n + k] = value
-    return n + len(found)
-
-
-def _count(column: Column, item: int) -> int:
-    narrow, _, wide = column
-    if not 0 <= item < len(narrow):
-        raise _DamagedError
-    count, largest = int(narrow[item]), int(np.iinfo(narrow.dtype).max)
-    if count < largest:
-        return count
-    items, counts = wide[::2], wide[1::2]
-    place = bisect_left(items.tolist(), item)
-    if place == len(counts) or items[place] != item or not largest <= counts[place] < LARGEST_COUNT:
-        raise _DamagedError
-    return int(counts[place])
-
-
-def _sum_before(column: Column, block: int) -> int:
-    sums = column[1]
-    if not 0 <= block < len(sums) or not 0 <= sums[block] < LARGEST_SUM:
-        raise _DamagedError
-    return int(sums[block])
-
-
-def _units(column: Column, item: int) -> range:
-    """Return the units of an item."""
-    first = _sum_before(column, item // BLOCK)
-    first += sum(_count(column, other) for other in range(item // BLOCK * BLOCK, item))
-    return range(first, first + _count(column, item))
-
-
-def _locate(column: Column, unit: int) -> tuple[int, int]:
-    """Return the item of a unit, and the number of the unit in it."""
-    block = int(np.searchsorted(column[1], unit, side="right")) - 1
-    place = unit - _sum_before(column, block)
-    for item in range(block * BLOCK, min((block + 1) * BLOCK, len(column[0]))):
-        count = _count(column, item)
-        if 0 <= place < count:
-            return item, place
-        place -= count
-    raise _DamagedError
-
-
-def _pieces(pieces: npt.NDArray[np.uint8], n_bytes: int, places: range) -> list[int]:
-    if places.stop * n_bytes > len(pieces):
-        raise _DamagedError
-    return [int.from_bytes(pieces[at * n_bytes : (at + 1) * n_bytes].tobytes(), "little") for at in places]
+def _other_row(
+    row: int, capacity: int, full: Bytes, sizes: Bytes, size_sums: Integers, pieces: Bytes, length_bits: int, width: int
+) -> list[Any]:
+    block = row // BLOCK
+    before = sizes[BLOCK * block : row + 1] if 0 <= row < len(sizes) and block < len(size_sums) else sizes[:0]
+    if not len(before) or (before == LARGEST).any():
+        return []
+    end = int(size_sums[block]) + int(before.sum())
+    start = end - int(before[-1])
+    if not 0 <= start <= end <= len(pieces) // width:
+        return []
+    found: list[Any] = []
+    left = capacity
+    for place in range(start, end):
+        piece = int.from_bytes(pieces[place * width : (place + 1) * width].tobytes(), "little")
+        document, length = piece >> length_bits, piece & ((1 << length_bits) - 1)
+        left -= length
+        if document >= len(full) or full[document] == LARGEST or length == 0 or left < 0:
+            return []
+        first = int(full[document]) * capacity
+        found.append((document, first, first + length))
+    return found

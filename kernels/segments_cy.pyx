@@ -149,3 +149,119 @@ def fill_segments(
     return fill_outputs(
         addresses, rows, columns, lengths, numbers, padding, like, (input_ids, labels, doc_ids, position_ids)
     )
+
+
+cdef inline Py_ssize_t upper_bound(
+    const int64_t *values, Py_ssize_t n, Py_ssize_t step, int64_t value
+) noexcept nogil:
+    """Return the number of leading values, each `step` after the other, that are at most `value`."""
+    cdef Py_ssize_t middle, low = 0, high = n
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle * step] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef struct Documents:
+    const int64_t *passes  # [n_passes, 3]
+    Py_ssize_t n_passes
+    const int64_t *starts
+    const int64_t *ends
+    Py_ssize_t n_entries
+
+
+cdef bint find(Documents *documents, int64_t document, int64_t start, int64_t end, int64_t *first) noexcept nogil:
+    """Set the first token of a segment; return False if it is not within its document."""
+    cdef Py_ssize_t i = upper_bound(documents.passes, documents.n_passes, 3, document)
+    cdef int64_t entry
+    if i == documents.n_passes or document < 0:
+        return False
+    entry = document + documents.passes[3 * i + 1]
+    if entry < 0 or entry >= documents.n_entries or start < 0 or end < start:
+        return False
+    first[0] = documents.passes[3 * i + 2] + documents.starts[entry] + start
+    return end <= documents.ends[entry] - documents.starts[entry]
+
+
+cdef inline void write_place(
+    int64_t[:, ::1] placed, Py_ssize_t n, int64_t first, int64_t row, int64_t column, int64_t length, int64_t number
+) noexcept nogil:
+    placed[0, n], placed[1, n], placed[2, n], placed[3, n], placed[4, n] = first, row, column, length, number
+
+
+def place_segments(
+    const int64_t[::1] row not None, const int64_t[::1] document not None, const int64_t[::1] start not None,
+    const int64_t[::1] end not None, const int64_t[:, ::1] passes not None, const int64_t[::1] document_starts not None,
+    const int64_t[::1] document_ends not None, int64_t n_rows, int64_t width, int64_t[:, ::1] placed not None
+):
+    """Place segments of documents in rows, one after another, and padding after the last one of a row.
+
+    See `fastpack.kernels.segments_np.place_segments`.
+    """
+    cdef Documents documents
+    cdef Py_ssize_t n = 0, k = 0, n_segments = row.shape[0]
+    cdef int64_t first = 0, current = 0, used = 0, number = 0
+    if placed.shape[0] != 5 or placed.shape[1] < n_segments + n_rows:
+        raise ValueError("placed must be int64 [5, segments + rows]")
+    if document.shape[0] != n_segments or start.shape[0] != n_segments or end.shape[0] != n_segments:
+        raise ValueError("row, document, start and end must have one length")
+    if passes.shape[1] != 3:
+        raise ValueError("passes must be int64 [p, 3]")
+    documents.n_passes, documents.passes = passes.shape[0], &passes[0, 0] if passes.shape[0] else NULL
+    documents.n_entries = min(document_starts.shape[0], document_ends.shape[0])
+    if documents.n_entries:
+        documents.starts, documents.ends = &document_starts[0], &document_ends[0]
+    with nogil:
+        while current < n_rows:
+            if k < n_segments and row[k] == current:
+                if not find(&documents, document[k], start[k], end[k], &first) or end[k] - start[k] > width - used:
+                    break
+                write_place(placed, n, first, current, used, end[k] - start[k], number)
+                used, number = used + end[k] - start[k], number + 1
+                n += 1
+                k += 1
+                continue
+            if k < n_segments and row[k] < current:
+                break
+            if used < width:
+                write_place(placed, n, -1, current, used, width - used, number)
+                n += 1
+            current, used, number = current + 1, 0, 0
+    return n if current >= n_rows and k == n_segments else -1 - k
+
+
+def locate_segments(
+    const int64_t[::1] first not None, const int64_t[::1] lengths not None, const int64_t[::1] run_ends not None,
+    const int64_t[::1] run_begins not None, const int64_t[::1] run_starts not None,
+    const int64_t[::1] run_arrays not None, const uint64_t[::1] bases not None, int64_t token_size,
+    uint64_t[::1] addresses not None
+):
+    """Write the address of each segment: lengths[k] tokens from token first[k] on. The address of token -1 is 0.
+
+    See `fastpack.kernels.segments_np.locate_segments`.
+    """
+    cdef Py_ssize_t k = 0, run, n = first.shape[0], n_runs = run_ends.shape[0]
+    cdef const int64_t *ends = &run_ends[0] if n_runs else NULL
+    cdef int64_t array
+    if lengths.shape[0] != n or addresses.shape[0] != n:
+        raise ValueError("first, lengths and addresses must have one length")
+    if run_begins.shape[0] != n_runs or run_starts.shape[0] != n_runs or run_arrays.shape[0] != n_runs:
+        raise ValueError("the arrays of runs must have one length")
+    with nogil:
+        for k in range(n):
+            if first[k] == -1:
+                addresses[k] = 0
+                continue
+            run = upper_bound(ends, n_runs, 1, first[k])
+            if first[k] < 0 or lengths[k] < 0 or run == n_runs or lengths[k] > run_ends[run] - first[k]:
+                break
+            array = run_arrays[run]
+            if first[k] < run_begins[run] or array < 0 or array >= bases.shape[0] or bases[array] == 0:
+                break
+            addresses[k] = bases[array] + <uint64_t> (run_starts[run] + (first[k] - run_begins[run]) * token_size)
+        else:
+            k = n
+    return k

@@ -9,7 +9,7 @@ Addresses must be aligned and inside mapped memory. That is the caller's respons
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from fastpack.kernels.batches_np import Addresses, _misfit, window
 
 Numbers = npt.NDArray[np.int64]
 Output = npt.NDArray[Any]
+_State: TypeAlias = tuple[int, int, int]  # a row, the tokens in it so far, and the segments
 
 
 def copy_segments(
@@ -73,6 +74,96 @@ def fill_segments(
         if position_ids is not None:
             position_ids[row, at] = np.arange(n_tokens)
     return overflow
+
+
+def place_segments(
+    row: Numbers,
+    document: Numbers,
+    start: Numbers,
+    end: Numbers,
+    passes: Numbers,
+    document_starts: Numbers,
+    document_ends: Numbers,
+    n_rows: int,
+    width: int,
+    placed: Numbers,
+) -> int:
+    """Place segments of documents in rows, one after another, and padding after the last one of a row.
+
+    row, document, start, end: int64 [k]; rows do not descend. passes: int64 [p, 3], for the documents before passes[i,
+    0] that are not in an earlier pass: what to add to the number of a document to get its entry in document_starts and
+    document_ends, and what to add to these to get the number of a token. placed: int64 [5, m], where m is at least k +
+    n_rows: the first token (-1 for padding), row, column, length, and number within the row.
+
+    Returns the number of segments and paddings, or -1 - k if segment k is not within its document or its row.
+    """
+    if placed.shape[0] != 5 or placed.shape[1] < len(row) + n_rows:
+        raise ValueError("placed must be int64 [5, segments + rows]")
+    ends, n = passes[:, 0], 0
+    before: _State = (-1, 0, 0)
+    segments = zip(row.tolist(), document.tolist(), start.tolist(), end.tolist(), strict=True)
+    for k, (number, item, first, stop) in enumerate(segments):
+        if not max(0, before[0]) <= number < n_rows:
+            return -1 - k
+        n, before = _pad(n, before, number, width, placed)
+        i = int(np.searchsorted(ends, item, side="right"))
+        entry = item + int(passes[i, 1]) if i < len(passes) and item >= 0 else -1
+        if not 0 <= entry < min(len(document_starts), len(document_ends)):
+            return -1 - k
+        begin, n_tokens = int(document_starts[entry]), int(document_ends[entry] - document_starts[entry])
+        if not 0 <= first <= stop <= n_tokens or stop - first > width - before[1]:
+            return -1 - k
+        placed[:, n] = int(passes[i, 2]) + begin + first, number, before[1], stop - first, before[2]
+        n, before = n + 1, (number, before[1] + stop - first, before[2] + 1)
+    return _pad(n, before, n_rows, width, placed)[0]
+
+
+def _pad(n: int, before: _State, row: int, width: int, placed: Numbers) -> tuple[int, _State]:
+    """Write the padding of a row and of empty rows up to `row`; return the number of entries, and the state there."""
+    number, used, n_segments = before
+    while number < row:
+        if number >= 0 and used < width:
+            placed[:, n] = -1, number, used, width - used, n_segments
+            n += 1
+        number, used, n_segments = number + 1, 0, 0
+    return n, (number, used, n_segments)
+
+
+def locate_segments(
+    first: Numbers,
+    lengths: Numbers,
+    run_ends: Numbers,
+    run_begins: Numbers,
+    run_starts: Numbers,
+    run_arrays: Numbers,
+    bases: Addresses,
+    token_size: int,
+    addresses: Addresses,
+) -> int:
+    """Write the address of each segment: lengths[k] tokens from token first[k] on. The address of token -1 is 0.
+
+    Tokens are numbered over runs: run r contains the tokens [run_begins[r], run_ends[r]), int64 [n], ascending; it
+    starts at byte run_starts[r] of array run_arrays[r], whose address is bases[run_arrays[r]], or 0 if it is not known.
+
+    Returns the number of leading segments whose addresses are written; the next one is not within a run, or its array
+    has no address.
+    """
+    if not len(first) == len(lengths) == len(addresses):
+        raise ValueError("first, lengths and addresses must have one length")
+    if not len(run_ends) == len(run_begins) == len(run_starts) == len(run_arrays):
+        raise ValueError("the arrays of runs must have one length")
+    for k, (token, length) in enumerate(zip(first.tolist(), lengths.tolist(), strict=True)):
+        if token == -1:
+            addresses[k] = 0
+            continue
+        run = int(np.searchsorted(run_ends, token, side="right"))
+        if token < 0 or length < 0 or run == len(run_ends) or length > int(run_ends[run]) - token:
+            return k
+        begin, array = int(run_begins[run]), int(run_arrays[run])
+        if token < begin or not 0 <= array < len(bases) or not bases[array]:
+            return k
+        addresses[k] = int(bases[array]) + int(run_starts[run]) + (token - begin) * token_size
+    return len(first)
 
 
 def _places(rows: Numbers, columns: Numbers, lengths: Numbers, out: Output) -> list[tuple[int, slice]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastpack.inspection.facts import FACTS, Count, DTypes, Minimum
+from fastpack.inspection.plan_types import PlanJson
 from fastpack.inspection.preview_types import (
     LinesPreviewJson,
     PackedPreviewJson,
@@ -219,27 +220,6 @@ class ConvertJson(TypedDict):
     n_tokens_dropped: Annotated[Count, "tokens in no document that were left out"]
     digest: Annotated[str | None, "hash of tokens and document ends; null without `--digest`"]
     written: Annotated[bool, "false if the output existed and was kept"]
-
-
-class PlanJson(TypedDict):
-    """a packing plan"""
-
-    output: Annotated[str, "the plan"]
-    seq_length: Annotated[int, Minimum(1), "tokens of a row"]
-    algorithm: Annotated[Literal["best_fit", "first_fit", "none"], "the algorithm"]
-    long: Annotated[Literal["split", "truncate", "drop"], "what happened to documents longer than a row"]
-    n_rows: Annotated[Count, "rows"]
-    n_segments: Annotated[Count, "documents and pieces of documents in the rows"]
-    n_documents: Annotated[Count, "documents of which a segment is in some row"]
-    n_tokens: Annotated[Count, "tokens in rows"]
-    n_padding: Annotated[Count, "tokens that are missing in the rows"]
-    n_truncated: Annotated[Count, "tokens left out at the end of long documents"]
-    n_dropped: Annotated[Count, "tokens left out with long documents"]
-    n_cuts: Annotated[Count, "places where a document is divided between two rows"]
-    n_source_documents: Annotated[Count, "documents of all sources and passes"]
-    n_source_tokens: Annotated[Count, "tokens in the documents that take part"]
-    padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
-    written: Annotated[bool, "false if the plan existed and was kept"]
 
 
 class MountJson(TypedDict):

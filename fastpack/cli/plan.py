@@ -13,11 +13,13 @@ from fastpack.errors import counted, vocabulary
 if TYPE_CHECKING:
     from fastpack.plans.plan_result import PlanResult
 
-_NAMES = ("algorithm", "dtype", "eos_token_id", "long", "max_documents", "seed")
+_NAMES = ("algorithm", "balance", "cost", "data_parallel", "dtype", "eos_token_id", "long", "max_documents")
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _NAMES},
+    "micro_batches": "--micro-batches",
     "num_threads": "--threads",
     "repeats": "--repeat",
+    "seed": "--seed",
     "seq_length": "--seq-len",
 }
 
@@ -58,12 +60,32 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         metavar="N",
         help="passes over each source, one number for each; 0.5 is a random half of the documents (default: 1)",
     )
+    _add_balance_options(parser)
     _add_source_options(parser)
     parser.add_argument(
         "--threads", type=at_least(1), default=1, metavar="N", help="threads, for more than 2^26 documents (default: 1)"
     )
     add_if_exists_option(parser)
     return [parser]
+
+
+def _add_balance_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("balanced ranks")
+    group.add_argument(
+        "--balance", choices=("attention",), help="order the rows so that the ranks of a step have nearly the same cost"
+    )
+    group.add_argument("--data-parallel", type=at_least(1), metavar="N", help="number of ranks")
+    group.add_argument(
+        "--micro-batches", type=at_least(1), default=1, metavar="N", help="rows of a rank in a step (default: 1)"
+    )
+    group.add_argument(
+        "--cost",
+        type=float,
+        nargs=2,
+        default=(0.0, 1.0),
+        metavar="N",
+        help="cost of a document: this number per token, and this number per squared token (default: 0 1)",
+    )
 
 
 def _add_source_options(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +107,7 @@ def _add_source_options(parser: argparse.ArgumentParser) -> None:
 
 def run_plan(args: argparse.Namespace) -> int:
     """Make a plan and print its numbers; return the exit code."""
-    from fastpack.plans.plan import plan
+    from fastpack.plans.make_plan import plan
 
     with vocabulary(FLAGS):
         result = plan(
@@ -96,6 +118,10 @@ def run_plan(args: argparse.Namespace) -> int:
             long=args.long,
             seed=args.seed,
             max_documents=args.max_documents,
+            balance=args.balance,
+            data_parallel=args.data_parallel,
+            micro_batches=args.micro_batches,
+            cost=tuple(args.cost),
             repeats=args.repeat,
             format=args.source_format,
             dtype=args.dtype,
@@ -104,7 +130,8 @@ def run_plan(args: argparse.Namespace) -> int:
             if_exists=args.if_exists,
             progress=progress(args, "lengths", unit="documents"),
         )
-    emit(args, {**fields_of(result), "padding_share": result.padding_share}, _lines(result))
+    shares = {"padding_share": result.padding_share, "time_saved": result.time_saved}
+    emit(args, {**fields_of(result), **shares}, _lines(result))
     return 0
 
 
@@ -123,6 +150,16 @@ def _lines(result: PlanResult) -> list[str]:
         f"{result.output}: {counted(result.n_rows, 'row')} of {result.seq_length:,} tokens: "
         f"{counted(result.n_documents, 'document')}, {counted(result.n_tokens, 'token')}",
         f"padding: {counted(result.n_padding, 'token')} ({result.padding_share:.3%}); "
-        f"documents cut: {counted(result.n_cuts, 'time')}",
+        f"documents are cut at {counted(result.n_cuts, 'place')}",
         *left_out,
+        *_balance_lines(result),
+    ]
+
+
+def _balance_lines(result: PlanResult) -> list[str]:
+    if result.straggling is None or result.straggling_before is None or result.time_saved is None:
+        return []
+    return [
+        f"cost of the slowest rank: {result.straggling:.3f} times the mean, {result.straggling_before:.3f} in random "
+        f"order: a step takes {result.time_saved:.1%} less time"
     ]

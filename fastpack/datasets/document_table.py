@@ -33,6 +33,8 @@ class DocumentTable:
         The distinct files.
     n_documents
         The number of documents, repeated ones included.
+    starts, ends
+        The tokens of each document in its file, int64 [n_entries]; 0 until they are read.
     """
 
     def __init__(self, passes: Sequence[TokenFile]) -> None:
@@ -45,10 +47,15 @@ class DocumentTable:
         self.n_documents = int(self._pass_ends[-1]) if len(passes) else 0
         self._first = np.cumsum(counts) - counts  # entry of the first document of each file
         n_entries = int(counts.sum())
-        # Memory that is not written to is not occupied.
-        self._starts, self._ends = np.empty(n_entries, np.int64), np.empty(n_entries, np.int64)
+        # Memory that is not written to is not occupied; documents that were not read yet are empty.
+        self.starts, self.ends = np.zeros(n_entries, np.int64), np.zeros(n_entries, np.int64)
         self._is_read = np.zeros(len(self.files), np.bool_)
         self._lock = threading.Lock()
+
+    def passes(self, first_tokens: Numbers) -> Numbers:
+        """Return the passes as `kernels.place_segments` takes them; first_tokens: of the files, int64 [n_files]."""
+        shifts = self._first[self._file_of_pass] - self._pass_begins
+        return np.stack([self._pass_ends, shifts, first_tokens[self._file_of_pass]], axis=1)
 
     def locate(self, documents: Numbers) -> Places:
         """Return where documents are; ValueError for a number that no document has."""
@@ -59,7 +66,7 @@ class DocumentTable:
         if not self._is_read[files].all():
             self._read(np.unique(files).tolist())
         entries = documents - self._pass_begins[passes] + self._first[files]
-        return Places(files, self._starts[entries], self._ends[entries])
+        return Places(files, self.starts[entries], self.ends[entries])
 
     def _read(self, numbers: list[int]) -> None:
         """Read the document boundaries of files."""
@@ -68,6 +75,6 @@ class DocumentTable:
                 if not self._is_read[number]:
                     file, rows = self.files[number], self.files[number].document_rows()
                     entries = slice(self._first[number], self._first[number] + (file.n_documents or 0))
-                    self._starts[entries], self._ends[entries] = rows[:, 0], rows[:, 0] + rows[:, 1]
+                    self.starts[entries], self.ends[entries] = rows[:, 0], rows[:, 0] + rows[:, 1]
                     self._is_read[number] = True
                     file.close()

@@ -14,7 +14,7 @@ from fastpack.datasets.document_table import DocumentTable
 from fastpack.datasets.outputs import LOSS_MASK, OUTPUTS, PAIR_OUTPUTS, ROW_OUTPUTS, WHOLE_OUTPUTS, Arrays
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import PlannedRows
-from fastpack.datasets.segment_reader import Numbers, SegmentGroup, SegmentReader
+from fastpack.datasets.segment_reader import Numbers, SegmentReader
 from fastpack.datasets.window_groups import RowNumbers, check_fit
 from fastpack.display import facts
 from fastpack.errors import FormatError
@@ -24,16 +24,15 @@ from fastpack.plans.plan_file import PlanFile, Segments
 from fastpack.tokens.common_fingerprint import described_files
 from fastpack.tokens.token_segment import stamp_of
 
-_NO_TOKENS = np.empty(0, np.uint8)  # the kernel of padding
-
 
 class _Places(NamedTuple):
-    """Where segments go: row (of the requested rows), first column, and number within the row; int64 [k] each."""
+    """First token (-1 for padding), row, column, length and number within the row of each segment; int64 [k] each."""
 
-    rows: Numbers
-    columns: Numbers
-    lengths: Numbers
-    numbers: Numbers
+    first: Numbers
+    row: Numbers
+    column: Numbers
+    length: Numbers
+    number: Numbers
 
 
 class PlannedDataset(RowDataset):
@@ -106,7 +105,7 @@ class PlannedDataset(RowDataset):
 
     _subject = "plan_path"
     _shown = facts(rows="_total", seq_length="seq_length", sources=lambda self: self.plan.sources, closed="_closed")
-    _not_pickled: ClassVar[tuple[str, ...]] = ("plan", "_format", "_table", "_reader")
+    _not_pickled: ClassVar[tuple[str, ...]] = ("plan", "_format", "_table", "_reader", "_passes")
 
     def __init__(
         self,
@@ -130,6 +129,7 @@ class PlannedDataset(RowDataset):
         self.plan = PlanFile(self.plan_path)
         self._table = DocumentTable(self.plan.open_sources())
         self._reader = SegmentReader(self._table.files)
+        self._passes = self._table.passes(self._reader.first_tokens)
         self._format = PlannedRows(self.plan.seq_length, True, names=self.outputs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -175,43 +175,49 @@ class PlannedDataset(RowDataset):
 
     def _segments(self, index: Numbers) -> Segments:
         self._check_open()
-        outside = (index < 0) | (index >= self._total)
-        if outside.any():
-            raise IndexError(f"Index {index[outside.argmax()]} out of range [0, {self._total})")
-        return self.plan.segments(index)
+        try:
+            return self.plan.segments(index)
+        except IndexError:
+            wrong = index[((index < 0) | (index >= self._total)).argmax()]
+            raise IndexError(f"Index {wrong} out of range [0, {self._total})") from None
 
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
-        segments = self._segments(index)
-        places, padding = _places(segments, len(index), self.seq_length)
+        places = self._places(index)
         outputs = _kernel_outputs(arrays)
-        for group in self._reader.groups(*self._locate(segments), places.lengths):
-            self._write(group, places, outputs, rows)
-        fillers = np.zeros(len(padding.rows), np.uint64)
-        self._write(SegmentGroup(fillers, np.arange(len(fillers)), _NO_TOKENS, None), padding, outputs, rows)
+        columns: Any = [outputs.get(name) for name in ROW_OUTPUTS]
+        for group in self._reader.numbered_groups(places.first, places.length):
+            is_all = len(group.which) == len(places.first)  # then `which` numbers them in their order
+            _, row, column, length, number = places if is_all else (values[group.which] for values in places)
+            place = (group.addresses, row if rows is None else rows[row], column, length, number)
+            misfit = kernels.fill_segments(*place, self.pad_token_id, group.dtype_selector, *columns)
+            check_fit(misfit, group.dtype_selector)
         if LOSS_MASK in arrays:
             chosen = slice(None) if rows is None else rows
             arrays[LOSS_MASK][chosen] = outputs["labels"][chosen] != -100
 
-    def _write(self, group: SegmentGroup, places: _Places, outputs: Arrays, rows: RowNumbers | None) -> None:
-        """Write segments into their rows."""
-        targets, columns, lengths, numbers = (column[group.which] for column in places)
-        if rows is not None:
-            targets = rows[targets]
-        arrays: Any = [outputs.get(name) for name in ROW_OUTPUTS]
-        place, selector = (group.addresses, targets, columns, lengths, numbers), group.dtype_selector
-        check_fit(kernels.fill_segments(*place, self.pad_token_id, selector, *arrays), selector)
+    def _places(self, index: Numbers) -> _Places:
+        """Return where the segments of rows come from and go; FormatError for tokens that a document does not have."""
+        segments, n_rows = self._segments(index), len(index)
+        placed = np.empty((5, len(segments.row) + n_rows), np.int64)
+        for is_last in (False, True):
+            tables = (self._passes, self._table.starts, self._table.ends)
+            n = kernels.place_segments(*segments, *tables, n_rows, self.seq_length, placed)
+            if n >= 0:
+                return _Places(*placed[:, :n])
+            if is_last:
+                raise FormatError(self.plan_path, 0, "a row of too many tokens", f"at most {self.seq_length}")
+            self._check_documents(segments)  # reads the boundaries of documents of files that are new
+        raise AssertionError
 
-    def _locate(self, segments: Segments) -> tuple[Numbers, Numbers]:
-        """Return the file and the first token there of each segment; FormatError for tokens beyond its document."""
+    def _check_documents(self, segments: Segments) -> None:
+        """Raise FormatError for tokens beyond their document."""
         found = self._table.locate(segments.document)
-        start = found.start + segments.start
         outside = (segments.start < 0) | (segments.end < segments.start) | (segments.end > found.end - found.start)
         if outside.any():
             k = int(outside.argmax())
             document, n_tokens = segments.document[k], found.end[k] - found.start[k]
             text = f"tokens {segments.start[k]} to {segments.end[k]} of document {document}"
             raise FormatError(self.plan_path, 0, text, f"tokens between 0 and {n_tokens}, the end of the document")
-        return found.file, start
 
     def will_need(self, indices: Indices) -> None:
         """Hint the OS, or the block cache of a store, to read these rows, for batches that are needed soon.
@@ -226,8 +232,9 @@ class PlannedDataset(RowDataset):
         IndexError
             If a number is out of range.
         """
-        segments = self._segments(item_numbers(indices))
-        self._reader.will_need(*self._locate(segments), segments.end - segments.start)
+        places = self._places(item_numbers(indices))
+        which = places.first >= 0
+        self._reader.numbered_will_need(places.first[which], places.length[which])
 
     def check_unchanged(self) -> None:
         """Raise FormatError if the plan or a source has changed since construction.
@@ -253,16 +260,3 @@ def _kernel_outputs(arrays: Arrays) -> Arrays:
     needed = ("input_ids", "labels") if LOSS_MASK in arrays else ("input_ids",)
     some = next(iter(grids.values()), np.empty(arrays[next(iter(arrays))].shape, np.int64))
     return {**{name: np.empty_like(some) for name in needed if name not in grids}, **grids}
-
-
-def _places(segments: Segments, n_rows: int, length: int) -> tuple[_Places, _Places]:
-    """Return where the segments of rows go, and the padding of rows that they do not fill."""
-    lengths = segments.end - segments.start
-    firsts = np.searchsorted(segments.row, np.arange(n_rows + 1))  # the first segment of each row
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    columns = ends[:-1] - ends[firsts[segments.row]]
-    numbers = np.arange(len(lengths)) - firsts[segments.row]
-    n_tokens, n_segments = np.diff(ends[firsts]), np.diff(firsts)
-    short = np.flatnonzero(n_tokens < length)
-    padding = _Places(short, n_tokens[short], length - n_tokens[short], n_segments[short])
-    return _Places(segments.row, columns, lengths, numbers), padding

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack import kernels
 from fastpack.datasets.mapped_shards import LazyOpeners, MappedShards
 from fastpack.datasets.open_segments import OpenSegments
 from fastpack.datasets.prefetch import Prefetch
@@ -24,6 +25,7 @@ from fastpack.tokens.token_segment import TokenSegment, stamp_of
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
+NO_TOKENS = np.empty(0, np.uint8)  # selects a kernel for padding
 _ALIGNMENT = 8  # bytes; of copied segments
 
 
@@ -76,6 +78,8 @@ class SegmentReader:
     ----------
     n_tokens : int64 [n_files]
         The number of tokens of each file.
+    first_tokens : int64 [n_files]
+        The number of the first token of each file, where the tokens of all files are numbered consecutively.
     """
 
     def __init__(self, files: Sequence[TokenFile]) -> None:
@@ -87,12 +91,13 @@ class SegmentReader:
 
     def _attach(self) -> None:
         runs = self._runs
-        # Tokens of all files are numbered consecutively; token 0 of file f has the number _firsts[f].
-        self._firsts = np.cumsum(self.n_tokens) - self.n_tokens
+        self.first_tokens = np.cumsum(self.n_tokens) - self.n_tokens
         self._ends = np.cumsum(runs.lengths)
         self._begins = self._ends - runs.lengths
         self._sizes = np.array([dtype.itemsize for dtype in runs.dtypes], np.int64)[runs.kinds]
         segments = runs.segments
+        is_uniform = len(runs.dtypes) == 1 and bool(runs.in_place.all())
+        self._selector = selector_of(runs.dtypes[0]) if is_uniform else None
         self._is_remote = np.array([is_remote(segment.path) for segment in segments], np.bool_)
         self._shards = MappedShards(LazyOpeners(len(segments), lambda number: partial(_map, segments[number])))
         self._files = OpenSegments(segments)
@@ -116,21 +121,42 @@ class SegmentReader:
         FormatError
             If a file has changed since it was opened.
         """
-        first = self._first_tokens(file, start, length)
-        if not len(file) or not len(self._ends):
+        yield from self.numbered_groups(self._number(file, start, length), length)
+
+    def numbered_groups(self, first: Numbers, length: Numbers) -> Iterator[SegmentGroup]:
+        """Yield groups as `groups`: `length[k]` tokens from number `first[k]` on, among the tokens of all files.
+
+        A segment of token -1 is padding: its address is 0. Raises ValueError for a segment beyond the tokens.
+        """
+        if self._selector is not None:  # one kernel call finds all addresses, once the files are mapped
+            addresses, mappings = np.empty(len(first), np.uint64), self._shards.mappings
+            runs = (self._ends, self._begins, self._runs.starts, self._runs.numbers, mappings.bases)
+            if kernels.locate_segments(first, length, *runs, self._selector.itemsize, addresses) == len(first):
+                yield SegmentGroup(addresses, row_numbers(len(first)), self._selector, mappings)
+                return
+        padding = np.flatnonzero(first == -1)
+        if len(padding):
+            yield SegmentGroup(np.zeros(len(padding), np.uint64), padding, NO_TOKENS, None)
+            which = np.flatnonzero(first != -1)
+            for group in self._mixed_groups(first[which], length[which]):
+                yield group._replace(which=which[group.which])
+        else:
+            yield from self._mixed_groups(first, length)
+
+    def _mixed_groups(self, first: Numbers, length: Numbers) -> Iterator[SegmentGroup]:
+        """Yield groups of segments that may differ in dtype, or of files that are not mapped yet."""
+        self._check_numbers(first, length)
+        if not len(first) or not len(self._ends):
             return
         located = self._locate(first, length)
         kinds = self._runs.kinds[located.runs]
-        if not located.copied.any() and bool((kinds == kinds[0]).all()):
-            yield self._mapped_group(located, row_numbers(len(file)), int(kinds[0]))
-            return
         for kind in np.unique(kinds).tolist():
             if len(which := np.flatnonzero((kinds == kind) & ~located.copied)):
                 yield self._mapped_group(located, which, kind)
             if len(which := np.flatnonzero((kinds == kind) & located.copied)):
                 yield self._copied_group(first, length, which, kind)
 
-    def _first_tokens(self, file: Numbers, start: Numbers, length: Numbers) -> Numbers:
+    def _number(self, file: Numbers, start: Numbers, length: Numbers) -> Numbers:
         """Return the number of each first token among those of all files; ValueError for a segment outside its file."""
         if len(file) and not 0 <= file.min() <= file.max() < len(self._paths):
             raise ValueError(f"a segment of file {file.min()} or {file.max()} of {len(self._paths)} files")
@@ -139,7 +165,12 @@ class SegmentReader:
             k = int(outside.argmax())
             path, n_tokens = self._paths[file[k]], self.n_tokens[file[k]]
             raise ValueError(f"a segment is {length[k]} tokens from token {start[k]} of {path}, which has {n_tokens}")
-        return self._firsts[file] + start
+        return self.first_tokens[file] + start
+
+    def _check_numbers(self, first: Numbers, length: Numbers) -> None:
+        n_tokens = int(self.n_tokens.sum())
+        if ((first < 0) | (length < 0) | (first > n_tokens - length)).any():
+            raise ValueError(f"a segment beyond the {n_tokens} tokens of {len(self._paths)} files")
 
     def _locate(self, first: Numbers, length: Numbers) -> _Located:
         runs = np.searchsorted(self._ends, first, side="right")
@@ -200,9 +231,13 @@ class SegmentReader:
 
         From the first call on, the OS is advised that mapped files are read at random.
         """
+        self.numbered_will_need(self._number(file, start, length), length)
+
+    def numbered_will_need(self, first: Numbers, length: Numbers) -> None:
+        """Hint as `will_need`, for segments as of `numbered_groups` without padding."""
+        self._check_numbers(first, length)
         self._shards.read_at_random()
-        first = self._first_tokens(file, start, length)
-        if not len(file) or not len(self._ends):
+        if not len(first) or not len(self._ends):
             return
         runs, offsets, _ = self._locate(first, length)
         numbers, n_bytes = self._runs.numbers[runs], np.minimum(length, self._ends[runs] - first) * self._sizes[runs]

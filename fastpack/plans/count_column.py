@@ -55,7 +55,7 @@ class CountColumn:
         self._path, self._name = path, name
         self._narrow, self._sums = columns[name], columns[f"{name}_sums"]
         wide = columns[f"{name}_wide"].reshape(-1, 2)
-        self.arrays = self._narrow, self._sums, np.ascontiguousarray(columns[f"{name}_wide"])
+        self.arrays = (*self.narrow, wide.reshape(-1))
         self._wide_items, self._wide_counts = wide[:, 0], wide[:, 1]
         self._largest = int(np.iinfo(self._narrow.dtype).max)
         self.n_items = len(self._narrow)
@@ -65,6 +65,11 @@ class CountColumn:
         if self.n_items:
             last = np.array([self.n_items - 1], np.int64)
             self.n_units = int(self.first(last)[0] + self.counts(last)[0])
+
+    @property
+    def narrow(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The counts as they are stored, and the sum before each block."""
+        return self._narrow, self._sums
 
     def counts(self, items: Integers) -> Integers:
         """Return the counts of items, int64 [k], 0 <= item < n_items."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io.threads import in_order
+from fastpack.plans.balance import sort_rows
 from fastpack.plans.plan_settings import PlanSettings
 from fastpack.plans.plan_writer import Bins
 
@@ -24,16 +25,22 @@ def pack_ends(ends: _Numbers, settings: PlanSettings, num_threads: int) -> Itera
     """
 
     def pack(first: int) -> Bins:
-        return Bins(first, *pack_shard(ends[first : first + SHARD_DOCUMENTS], settings))
+        ascending = bool(first // SHARD_DOCUMENTS % 2)  # so that rows of similar cost meet where shards do
+        return Bins(first, *pack_shard(ends[first : first + SHARD_DOCUMENTS], settings, ascending))
 
     shards = range(0, len(ends), SHARD_DOCUMENTS)
     yield from map(pack, shards) if num_threads == 1 else in_order(pack, shards, num_threads)
 
 
-def pack_shard(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers]:
-    """Return the documents of all rows, one after the other, and their number in each row, uint32."""
+def pack_shard(ends: _Numbers, settings: PlanSettings, ascending: bool = False) -> tuple[_Numbers, _Numbers]:
+    """Return the documents of all rows, one after the other, and their number in each row, uint32.
+
+    ascending: the order of the rows of a balanced plan by cost.
+    """
     fit = _first_fit if settings.algorithm == "first_fit" else _best_fit
     order, bins, sizes = fit(ends, settings.seq_length, settings.max_documents or UNLIMITED)
+    if settings.balance is not None:
+        bins, sizes = sort_rows(bins, ends[order], sizes, settings.balance, ascending)
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
     documents = np.empty(len(order), np.uint32)
     kernels.group_by_bin(order, bins, starts, documents)

@@ -9,12 +9,12 @@ from fastpack.plans.count_column import Integers
 
 
 def length_bits(seq_length: int) -> int:
-    """Return the bits of the length of a piece, which is below `seq_length`; at least one."""
+    """Return the bits of the length of a piece, which is below `seq_length`."""
     return max(1, (seq_length - 1).bit_length())
 
 
 def piece_bytes(n_documents: int, seq_length: int) -> int:
-    """Return the bytes of a piece."""
+    """Return the bytes of a piece. ValueError for more than 63 bits."""
     bits = max(1, (n_documents - 1).bit_length()) + length_bits(seq_length)
     if bits > 63:
         raise ValueError(f"{n_documents} documents are too many for rows of {seq_length} tokens")

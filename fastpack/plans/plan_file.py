@@ -11,14 +11,13 @@ from fastpack import kernels
 from fastpack.display import Described, facts
 from fastpack.errors import FormatError, counted
 from fastpack.io import PathLike, is_remote, plain_path, stat_of
+from fastpack.plans.balance import row_in_group
 from fastpack.plans.count_column import Columns, CountColumn, Integers
 from fastpack.plans.pieces import length_bits, piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
 from fastpack.plans.plan_settings import ALGORITHMS, LONG
 from fastpack.plans.plan_sources import PlanSource, folder_of, open_all, source_from
 from fastpack.tokens.token_file import TokenFile
-
-_ROOM = 32  # segments per row that are read without a second call
 
 
 class Segments(NamedTuple):
@@ -65,7 +64,7 @@ class PlanFile(Described):
         Number of places where a document is divided between two rows.
     n_source_documents, n_source_tokens
         Number of documents of all sources, below which they are numbered, and of tokens in those that take part.
-    algorithm, long, seed, max_documents
+    algorithm, long, seed, max_documents, data_parallel
         As they were passed to `plan`.
     sources
         One entry for each pass over a token file; its documents are numbered after those of the entries before it.
@@ -96,6 +95,7 @@ class PlanFile(Described):
     long: str
     seed: int | None
     max_documents: int | None
+    data_parallel: int | None
     sources: tuple[PlanSource, ...]
 
     def __init__(self, path: PathLike) -> None:
@@ -113,8 +113,6 @@ class PlanFile(Described):
             self._n_stored = -(-self._documents.n_units // self.seq_length)
         if self._n_stored != self.n_rows or self._documents.n_items != self.n_source_documents:
             self._fail(f"{self._n_stored} rows of {self._documents.n_items} documents")
-        if self._order is not None and len(self._order) != self.n_rows:
-            self._fail(f"an order of {len(self._order)} rows")
 
     def __reduce__(self) -> tuple[type[PlanFile], tuple[str]]:
         return type(self), (self.path,)
@@ -142,6 +140,12 @@ class PlanFile(Described):
         self.sources = tuple(found[number] for number in _integers(fields["passes"], len(found)))
         if sum(source.n_documents for source in self.sources) != self.n_source_documents:
             raise ValueError("sources with another number of documents")
+        balance = fields["balance"]
+        self.data_parallel = None
+        if balance is not None:
+            (self.data_parallel,) = _integers([balance["data_parallel"]], 1 << 32)
+            if self.data_parallel < 1:
+                raise ValueError("no ranks")
         (self._written_ns,) = _integers([fields["written_ns"]], 1 << 63)
         self._keys: npt.NDArray[np.uint64] | None = None
         if fields["keys"] is not None:
@@ -150,17 +154,11 @@ class PlanFile(Described):
                 raise ValueError(f"{len(self._keys)} keys")
 
     def _open_columns(self, sections: Columns) -> None:
-        narrow = "<u4" if self.algorithm == "none" else "|u1"
-        dtypes = {"documents": narrow, "rows": narrow, "pieces": "|u1"}
-        dtypes |= {f"{name}_{part}": "<i8" for name in ("documents", "rows") for part in ("sums", "wide")}
-        for name in dtypes.keys() & sections.keys():
-            if sections[name].dtype.str != dtypes[name]:
-                raise ValueError(f"{name} of dtype {sections[name].dtype}")
         self._documents = CountColumn(self.path, "documents", sections)
         self._rows = CountColumn(self.path, "rows", sections) if "rows" in sections else None
-        self._order = sections.get("order")
         self._pieces = sections.get("pieces", np.empty(0, np.uint8))
-        self._n_pieces = len(self._pieces) // piece_bytes(self.n_source_documents, self.seq_length)
+        self._widths = length_bits(self.seq_length), piece_bytes(self.n_source_documents, self.seq_length)
+        self._n_pieces = len(self._pieces) // self._widths[1]
         self.n_full_rows = 0 if self.algorithm == "none" else self._documents.n_units
         if self.algorithm != "none" and self._rows is None:
             raise ValueError("no rows")
@@ -185,16 +183,24 @@ class PlanFile(Described):
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.n_rows):
             wrong = int(rows[(rows < 0) | (rows >= self.n_rows)][0])
             raise IndexError(f"row {wrong} of {counted(self.n_rows, 'row')} in {self.path}")
-        if self._order is not None:
-            stored = self._order[rows].astype(np.int64)
-            if (stored >= self.n_rows).any():
-                self._fail("an order with numbers beyond the rows")
-            return stored
         if self._keys is None or not len(rows):
             return rows
+        if self.data_parallel is not None:
+            return self._balanced_rows(rows, self._keys)
         stored = np.empty(len(rows), np.int64)
         kernels.feistel(self.n_rows, self._keys, rows, stored)
         return stored
+
+    def _balanced_rows(self, rows: Integers, keys: npt.NDArray[np.uint64]) -> Integers:
+        """Return where rows are stored: groups of one row per rank are permuted, and the rows after them stay."""
+        assert self.data_parallel is not None
+        size = self.data_parallel
+        groups, lanes = np.divmod(rows, size)
+        n_groups = self.n_rows // size
+        inside = np.minimum(groups, max(0, n_groups - 1))
+        if n_groups:
+            kernels.feistel(n_groups, keys, inside, inside)
+        return np.where(groups < n_groups, row_in_group(inside, lanes, size), rows)
 
     def segments(self, rows: npt.ArrayLike) -> Segments:
         """Return the segments of rows.
@@ -219,28 +225,27 @@ class PlanFile(Described):
         stored = self.stored_rows(np.asarray(rows, np.int64).reshape(-1))
         if not len(stored):
             return Segments(*np.empty((4, 0), np.int64))
-        found = self._read_segments(stored)
-        if found is None:  # damaged: the same in steps, which tell what is wrong
-            found = self._stream_segments(stored) if self.algorithm == "none" else self._bin_segments(stored)
+        is_stream = self.algorithm == "none"
+        found = self._span_segments(stored) if is_stream else self._common_segments(stored)
+        if found is None:  # large counts, or a damaged plan: the kernels accept only what `_check` accepts
+            found = self._stream_segments(stored) if is_stream else self._bin_segments(stored)
             self._check(found, len(stored))
         return found
 
-    def _read_segments(self, stored: Integers) -> Segments | None:
-        """Return the segments of rows by one kernel call; None if the plan is damaged."""
-        room = _ROOM * len(stored)
+    def _common_segments(self, stored: Integers) -> Segments | None:
+        """Return the segments of rows of fewer than 255 pieces of documents that fill fewer than 255 rows."""
+        assert self._rows is not None
+        capacity = 16 * len(stored)
         while True:
-            out = np.empty((4, room), np.int64)
-            if self.algorithm == "none":
-                first, stop = self._stream_bounds(stored)
-                n = kernels.stream_segments(first, stop, self.seq_length, *self._documents.arrays, *out)
-            else:
-                assert self._rows is not None
-                columns = *self._documents.arrays, *self._rows.arrays, self._pieces
-                layout = piece_bytes(self.n_source_documents, self.seq_length), length_bits(self.seq_length)
-                n = kernels.bin_segments(stored, self.n_full_rows, self.seq_length, *columns, *layout, *out)
-            if n <= room:
-                return Segments(*out[:, :n]) if n >= 0 else None
-            room = n
+            out = np.empty((4, capacity), np.int64)
+            n_segments = kernels.read_rows(
+                stored, self.seq_length, *self._documents.narrow, *self._rows.narrow, self._pieces, *self._widths, out
+            )
+            if n_segments >= 0:
+                return Segments(*out[:, :n_segments])
+            if n_segments == -1:
+                return None
+            capacity = max(-n_segments, 2 * capacity)
 
     def _bin_segments(self, stored: Integers) -> Segments:
         assert self._rows is not None
@@ -272,17 +277,27 @@ class PlanFile(Described):
             self._fail("a document beyond the sources")
         return document, length
 
-    def _stream_bounds(self, stored: Integers) -> tuple[Integers, Integers]:
-        """Return the first token of each row in the stream, and the end."""
+    def _spans(self, stored: Integers) -> tuple[Integers, Integers]:
+        """Return the first token of each row among those of all documents, and the end."""
         if self._rows is None:
             first = stored * self.seq_length
             return first, np.minimum(first + self.seq_length, self._documents.n_units)
         first = self._rows.first(stored)
         return first, first + self._rows.counts(stored)
 
+    def _span_segments(self, stored: Integers) -> Segments | None:
+        """Return the segments of rows of a stream by one kernel call; None if the plan is damaged."""
+        spans, capacity = self._spans(stored), 16 * len(stored)
+        while True:
+            out = np.empty((4, capacity), np.int64)
+            n_segments = kernels.stream_segments(*spans, self.seq_length, *self._documents.arrays, *out)
+            if n_segments <= capacity:
+                return Segments(*out[:, :n_segments]) if n_segments >= 0 else None
+            capacity = n_segments
+
     def _stream_segments(self, stored: Integers) -> Segments:
         n_tokens = self._documents.n_units
-        first, end = self._stream_bounds(stored)
+        first, end = self._spans(stored)
         if (end <= first).any() or int(end.max()) > n_tokens:
             self._fail("a row without tokens")
         first_document, offset = self._documents.locate(first)

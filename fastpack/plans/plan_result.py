@@ -41,6 +41,9 @@ class PlanResult(Result):
         Number of places where a document is divided between two rows.
     n_source_documents, n_source_tokens
         Number of documents of all sources and passes, and of tokens in those that take part.
+    straggling_before, straggling
+        Of a balanced plan, the mean over steps of the largest cost of a rank divided by the mean of all ranks: in
+        random order, and in the order of the plan. The time of a step is proportional to it. None for other plans.
     written
         False if the output exists and was kept.
 
@@ -72,12 +75,21 @@ class PlanResult(Result):
     n_cuts: int
     n_source_documents: int
     n_source_tokens: int
+    straggling_before: float | None = None
+    straggling: float | None = None
     written: bool = True
 
     @property
     def padding_share(self) -> float:
         """The share of the tokens of all rows that is padding."""
         return self.n_padding / (self.n_rows * self.seq_length) if self.n_rows else 0.0
+
+    @property
+    def time_saved(self) -> float | None:
+        """The share of the time of random steps that the order of a balanced plan saves, by its cost model."""
+        if self.straggling is None or self.straggling_before is None:
+            return None
+        return 1 - self.straggling / self.straggling_before
 
 
 def bins_result(output: str, lengths: PieceLengths, settings: PlanSettings, n_bins: int, n_pieces: int) -> PlanResult:

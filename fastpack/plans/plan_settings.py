@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fastpack.errors import spoken
+from fastpack.plans.balance import Balance
 
 Algorithm: TypeAlias = Literal["best_fit", "first_fit", "none"]
 Long: TypeAlias = Literal["split", "truncate", "drop"]
@@ -24,6 +25,7 @@ class PlanSettings:
     long: str = "split"
     seed: int | None = None
     max_documents: int | None = None
+    balance: Balance | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.seq_length <= _MOST_TOKENS:
@@ -38,3 +40,5 @@ class PlanSettings:
             raise ValueError(f"{spoken('seed')}: found {self.seed}, expected 0 or more")
         if self.max_documents is not None and self.max_documents < 1:
             raise ValueError(f"{spoken('max_documents')}: found {self.max_documents}, expected 1 or more")
+        if self.balance is not None and self.algorithm == "none":
+            raise ValueError(f"{spoken('balance')}: rows of the algorithm none have a fixed order: choose another one")

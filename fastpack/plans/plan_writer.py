@@ -78,7 +78,7 @@ def permutation_keys(seed: int | None) -> list[int] | None:
 
 def describe(result: PlanResult, settings: PlanSettings, sources: Sequence[PlanSource]) -> dict[str, Any]:
     """Return the description of a plan: its counts and settings, and its sources, each once."""
-    counts = {name: value for name, value in asdict(result).items() if name not in ("output", "written")}
+    counts = {name: value for name, value in asdict(result).items() if name.startswith(("n_", "seq_"))}
     unique = list(dict.fromkeys(sources))
     numbers = {source: number for number, source in enumerate(unique)}
     return {

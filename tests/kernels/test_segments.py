@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -105,3 +107,83 @@ def test_cython_rejects_unsupported_dtypes() -> None:
         segments_cy.copy_segments(*place, np.empty(0, np.float32), np.zeros((1, 2), np.int64))
     with pytest.raises(ValueError, match="all int64 or all int32"):
         segments_cy.copy_segments(*place, np.empty(0, np.uint8), np.zeros((1, 2), np.float64))
+
+
+def placing(data: Any) -> tuple[list[Any], int]:
+    """Return the arguments of `place_segments` and the number of segments; sometimes they contradict each other."""
+    n_rows, width, odd = 4, 9, st.sampled_from([-1, 0, 1, 5, 9, 2**40, 2**62, -(2**62)])
+    counts = data.draw(st.lists(st.integers(0, 5), max_size=4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    starts = rng.integers(0, 40, sum(counts) + 1)
+    ends = starts + rng.integers(0, 12, len(starts))
+    passes = np.zeros((len(counts), 3), np.int64)
+    passes[:, 0] = np.cumsum(counts)
+    passes[:, 2] = rng.integers(0, 100, len(counts))
+    n = data.draw(st.integers(0, 9)) if sum(counts) else 0
+    columns = [np.sort(rng.integers(0, n_rows, n)), rng.integers(0, max(1, sum(counts)), n)]
+    columns += [np.zeros(n, np.int64), rng.integers(0, 4, n)]
+    columns[3] = np.minimum(columns[3], ends[columns[1]] - starts[columns[1]])
+    arrays = [*columns, passes, starts, ends]
+    for _ in range(data.draw(st.integers(0, 2))):
+        array = arrays[data.draw(st.integers(0, 4))].reshape(-1)
+        if len(array):
+            array[data.draw(st.integers(0, len(array) - 1))] = data.draw(odd)
+    return [*arrays, n_rows, width], n
+
+
+@given(data=st.data())
+def test_places_equal_those_of_numpy(backend: str, data: Any) -> None:
+    arguments, n = placing(data)
+    expected, found = np.full((2, 5, n + 4), -7)
+    n_placed = segments_np.place_segments(*arguments, expected)
+    assert kernels.place_segments(*arguments, found) == n_placed
+    if n_placed >= 0:
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_places_by_hand(backend: str) -> None:
+    passes = integers(2, 0, 100, 4, -2, 200).reshape(2, 3)  # documents 2 and 3 are 0 and 1 again, in another file
+    starts, ends = integers(0, 6), integers(5, 9)
+    placed = np.zeros((5, 6), np.int64)
+    segments = integers(0, 0, 2), integers(1, 2, 0), integers(1, 0, 2), integers(3, 5, 5)
+    assert kernels.place_segments(*segments, passes, starts, ends, 3, 8, placed) == 6
+    assert placed.T.tolist() == [
+        [107, 0, 0, 2, 0],
+        [200, 0, 2, 5, 1],
+        [-1, 0, 7, 1, 2],
+        [-1, 1, 0, 8, 0],
+        [102, 2, 0, 3, 0],
+        [-1, 2, 3, 5, 1],
+    ]
+    for width, n_rows in ((6, 3), (8, 2), (8, 0)):
+        assert kernels.place_segments(*segments, passes, starts, ends, n_rows, width, placed) < 0
+    with pytest.raises(ValueError, match="placed must be"):
+        kernels.place_segments(*segments, passes, starts, ends, 4, 8, placed)
+    with pytest.raises(ValueError, match=r"length|zip"):
+        kernels.place_segments(*segments[:3], integers(3), passes, starts, ends, 3, 8, placed)
+
+
+@given(data=st.data())
+def test_addresses_equal_those_of_numpy(backend: str, data: Any) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    lengths_of_runs = rng.integers(0, 9, data.draw(st.integers(0, 6)))
+    ends, bases = np.cumsum(lengths_of_runs), np.array([0, 1000, 2**63, 5000], np.uint64)
+    runs = [ends, ends - lengths_of_runs, rng.integers(0, 50, len(ends)), rng.integers(0, 4, len(ends))]
+    for _ in range(data.draw(st.integers(0, 2))):
+        if len(ends):
+            value = data.draw(st.sampled_from([-1, 0, 4, 7, 2**40]))
+            runs[data.draw(st.integers(0, 3))][data.draw(st.integers(0, len(ends) - 1))] = value
+    n = data.draw(st.integers(0, 9))
+    first, lengths = rng.integers(-1, 40, n), rng.integers(-1, 4, n)
+    expected, found = np.full((2, n), 7, np.uint64)
+    located = segments_np.locate_segments(first, lengths, *runs, bases, 2, expected)
+    assert kernels.locate_segments(first, lengths, *runs, bases, 2, found) == located
+    np.testing.assert_array_equal(found[:located], expected[:located])
+
+
+def test_arrays_of_different_lengths_are_rejected(backend: str) -> None:
+    runs = [integers(9), integers(0), integers(0), integers(0), np.array([1000], np.uint64)]
+    addresses, pair = np.zeros(2, np.uint64), integers(1, 1)
+    for arguments in ((integers(1), pair, *runs), (pair, pair, integers(9, 9), *runs[1:])):
+        with pytest.raises(ValueError, match="one length"):
+            kernels.locate_segments(*arguments, 2, addresses)

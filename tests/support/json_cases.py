@@ -116,6 +116,7 @@ CASES = [
     Case("convert a.pbin -o converted.ds", 1, clean=True),
     Case("convert a.pbin -o converted", 1, clean=True),
     Case("plan a.pbin b.pbin --seq-len 8 -o a.plan --seed 1 --repeat 2 0.5"),
+    Case("plan a.pbin --seq-len 8 -o b.plan --balance attention --data-parallel 2"),
     Case("plan a.pbin --seq-len 8 -o a.plan --if-exists skip"),
     Case("plan a.pbin --seq-len 8 -o a.plan", 1, clean=True),
     Case("shuffle a.pbin s.pbin --seed 1"),

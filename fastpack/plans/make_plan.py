@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import spoken
 from fastpack.io import ExistencePolicy, PathLike, Progress, may_write, plain_path
+from fastpack.plans.balance import Balance
 from fastpack.plans.pack_bins import cut_stream, pack_ends
 from fastpack.plans.pieces import piece_bytes
 from fastpack.plans.plan_file import PlanFile
@@ -16,6 +18,7 @@ from fastpack.plans.plan_settings import Algorithm, Long, PlanSettings
 from fastpack.plans.plan_sources import folder_of
 from fastpack.plans.plan_writer import describe, write_bins, write_stream
 from fastpack.plans.source_lengths import PieceLengths, Sources, TokenFormatOptions, read_sources
+from fastpack.plans.straggling import measure_balance
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -28,6 +31,10 @@ def plan(
     long: Long = "split",
     seed: int | None = None,
     max_documents: int | None = None,
+    balance: Literal["attention"] | None = None,
+    data_parallel: int | None = None,
+    micro_batches: int = 1,
+    cost: tuple[float, float] = (0.0, 1.0),
     repeats: Sequence[float] | None = None,
     format: str | None = None,
     dtype: str | None = None,
@@ -60,6 +67,14 @@ def plan(
         The seed of the order of rows, which is computed and takes no memory. None keeps the order of packing.
     max_documents
         The largest number of documents, or pieces of documents, in a row.
+    balance
+        "attention": order the rows so that the ranks of a data-parallel run have nearly the same cost in every step.
+        Rank r takes the rows whose number modulo `data_parallel` is r. The order is random otherwise; without `seed`,
+        the seed is 0. Not for the algorithm "none".
+    data_parallel, micro_batches
+        Number of ranks, and of rows of a rank in a step, for `balance`.
+    cost
+        The cost of a document of n tokens is cost[0] * n + cost[1] * n**2.
     repeats
         Number of passes over each source, such as 2 or 0.5. A fraction is a pass over a random subset of the documents,
         which depends on `seed`. By default 1 for each source.
@@ -108,7 +123,9 @@ def plan(
     (3, 20, 4, 1)
     >>> folder.cleanup()
     """
-    settings = PlanSettings(seq_length, algorithm, long, seed, max_documents)
+    balanced = _checked_balance(balance, data_parallel, micro_batches, cost)
+    seed = 0 if balanced is not None and seed is None else seed
+    settings = PlanSettings(seq_length, algorithm, long, seed, max_documents, balanced)
     if num_threads < 1:
         raise ValueError(f"{spoken('num_threads')}: found {num_threads}, expected 1 or more")
     if not may_write(output, if_exists):
@@ -120,13 +137,30 @@ def plan(
         pack = _pack_stream if algorithm == "none" else _pack_bins
         result = pack(sections, plain_path(output), lengths, settings, num_threads)
         sections.finish(describe(result, settings, found))
+    if balanced is not None:
+        result.straggling_before, result.straggling = measure_balance(PlanFile(output), balanced, seed or 0)
     return result
+
+
+def _checked_balance(
+    balance: str | None, data_parallel: int | None, micro_batches: int, cost: tuple[float, float]
+) -> Balance | None:
+    if balance is None:
+        if data_parallel is not None:
+            raise ValueError(f"{spoken('data_parallel')} is for balanced plans: pass {spoken('balance')} as well")
+        return None
+    if balance != "attention":
+        raise ValueError(f"{spoken('balance')}: found {balance!r}, expected 'attention'")
+    if data_parallel is None:
+        raise ValueError(f"{spoken('balance')} needs the number of ranks: pass {spoken('data_parallel')}")
+    return Balance(data_parallel, micro_batches, *cost)
 
 
 def _kept(output: PathLike) -> PlanResult:
     """Return the result that describes an existing plan."""
     kept = PlanFile(output)
-    names = [name for name in PlanResult.__dataclass_fields__ if name not in ("output", "written")]
+    without = ("output", "written", "straggling", "straggling_before")
+    names = [name for name in PlanResult.__dataclass_fields__ if name not in without]
     return PlanResult(plain_path(output), **{name: getattr(kept, name) for name in names}, written=False)
 
 
