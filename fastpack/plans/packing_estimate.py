@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.analysis.document_lengths import Lengths, LengthTable
+from fastpack.plans.plan_settings import MOST_TOKENS
 
 _MOST_PIECES = 1 << 24  # packed exactly; of more documents a sample with the same distribution is packed
 
@@ -67,6 +68,8 @@ def estimate_stream(table: LengthTable, seq_len: int, n_cut: int | None) -> Pack
 def packing_rows(table: LengthTable, cut: Mapping[int, int | None]) -> Iterator[dict[str, Any]]:
     """Yield estimates at each sequence length in `cut`, the number of documents that the algorithm none cuts."""
     for seq_len, n_cut in cut.items():
+        if seq_len > MOST_TOKENS:
+            continue
         for long in ("split", "truncate", "drop"):
             yield asdict(estimate_best_fit(table, seq_len, long))
         yield asdict(estimate_stream(table, seq_len, n_cut))

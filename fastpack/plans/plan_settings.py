@@ -13,7 +13,7 @@ Long: TypeAlias = Literal["split", "truncate", "drop"]
 
 ALGORITHMS = ("best_fit", "first_fit", "none")
 LONG = ("split", "truncate", "drop")
-_MOST_TOKENS = 1 << 30  # of a row
+MOST_TOKENS = 1 << 24  # of a row: packing takes 16 bytes for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class PlanSettings:
     balance: Balance | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.seq_length <= _MOST_TOKENS:
-            raise ValueError(f"{spoken('seq_length')}: found {self.seq_length}, expected 1 to {_MOST_TOKENS}")
+        if not 1 <= self.seq_length <= MOST_TOKENS:
+            raise ValueError(f"{spoken('seq_length')}: found {self.seq_length}, expected 1 to {MOST_TOKENS}")
         if self.algorithm not in ALGORITHMS:
             raise ValueError(
                 f"{spoken('algorithm')}: found {self.algorithm!r}, expected one of {', '.join(ALGORITHMS)}"

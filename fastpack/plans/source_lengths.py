@@ -181,7 +181,7 @@ class LengthReader:
                     chosen = _is_chosen(n_documents, partial, keys, first, len(lengths))
                 self._add(base + number * n_documents + first, lengths, chosen)
             if progress is not None:
-                progress(base + first * n_passes, len(self.lengths.ends))
+                progress(base + (first + len(lengths)) * n_passes, len(self.lengths.ends))
         self._done += n_passes * n_documents
 
     def _add(self, first: int, lengths: Integers, chosen: npt.NDArray[np.bool_]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import fastpack
 from fastpack.errors import FormatError, JobError
 from fastpack.plans import pack_bins
 from fastpack.plans.plan_file import PlanFile
+from fastpack.plans.plan_settings import PlanSettings
 
 Corpus = Callable[..., Path]
 Row = list[tuple[int, int, int]]  # document, start and end of each segment
@@ -265,3 +267,38 @@ def test_sources_without_documents(tmp_path: Path, corpus: Corpus) -> None:
             result = fastpack.plan(source, path, seq_length=8, algorithm=algorithm)
             assert (result.n_rows, result.padding_share) == (0, 0.0)
             assert PlanFile(path).segments([]).row.tolist() == []
+
+
+def test_manifests_and_progress(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([5, 6, 0, 7, 0], np.uint16))
+    np.save(tmp_path / "b.npy", np.array([8, 0], np.uint16))
+    fastpack.write_manifest(tmp_path, eos_token_id=0)
+    seen: list[tuple[int, int]] = []
+    result = fastpack.plan(
+        tmp_path / "manifest.fpm",
+        tmp_path / "a.plan",
+        seq_length=8,
+        eos_token_id=0,
+        repeats=[3],
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert (result.n_source_documents, result.n_rows) == (9, 3)
+    assert seen[-1] == (9, 9)
+    assert PlanFile(tmp_path / "a.plan").open_sources()[0].n_documents == 3
+
+
+@pytest.mark.slow
+def test_the_time_is_proportional_to_the_documents() -> None:
+    """A bound far above the noise of shared machines, and far below quadratic growth."""
+    ends = (np.random.default_rng(0).lognormal(6.2, 1, 2_000_000) % 4096).astype(np.uint32)
+    for algorithm in ("best_fit", "first_fit"):
+        settings = PlanSettings(4096, algorithm)
+        best = []
+        for part in (ends[:100_000], ends):
+            times = []
+            for _ in range(5):
+                started = time.process_time()
+                pack_bins.pack_shard(part, settings)
+                times.append(time.process_time() - started)
+            best.append(min(times))
+        assert best[1] < 20 * 4 * best[0]
