@@ -24,7 +24,7 @@ from fastpack.datasets.outputs import (
 )
 from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
-from fastpack.datasets.row_spans import Spans, copy_row_spans, fill_window_spans, window_document_ends
+from fastpack.datasets.row_shares import Spans, copy_row_spans, fill_window_spans, window_document_ends
 from fastpack.datasets.span_groups import will_need_spans
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fastpack.datasets.base import Indices, RowDataset
 from fastpack.datasets.outputs import WHOLE_OUTPUTS, Allocate, OutputDtype, Outputs
 from fastpack.datasets.row_format import OutputOptions
-from fastpack.datasets.row_spans import PADDING, Numbers, Spans, split_at_documents
+from fastpack.datasets.row_shares import PADDING, Numbers, Spans, split_at_documents
 from fastpack.item_numbers import item_numbers
 from fastpack.loading.sampler import DistributedSampler
 
