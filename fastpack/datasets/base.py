@@ -168,7 +168,7 @@ class RowDataset(Dataset):
         ends[:, :-1] = doc_ids[:, 1:] != doc_ids[:, :-1]
         return np.flatnonzero(ends) + 1
 
-    def _check_documents(self, outputs: Iterable[str]) -> None:
+    def _require_documents(self, outputs: Iterable[str]) -> None:
         """Raise ValueError for an output that needs document boundaries, if they are not known."""
         unknown = [name for name in outputs if name in DOCUMENT_OUTPUTS]
         if unknown and not self._row_format.has_documents:
@@ -238,7 +238,7 @@ class RowDataset(Dataset):
             If a token does not fit into int32.
         """
         index, row_format = item_numbers(indices), self._row_format
-        self._check_documents(out)
+        self._require_documents(out)
         arrays, whole = out, "cu_seqlens" in out or "max_seqlen" in out
         if whole:
             check_whole(out)
