@@ -162,11 +162,9 @@ class RowDataset(Dataset):
 
     def _document_ends(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the ends of the documents in the rows `index` as one sequence, exclusive, ascending: int64 [n]."""
-        doc_ids = np.empty((len(index), self._row_format.length), np.int64)
-        self._fill_rows(index, {"doc_ids": doc_ids}, None)
-        ends = np.ones(doc_ids.shape, np.bool_)
-        ends[:, :-1] = doc_ids[:, 1:] != doc_ids[:, :-1]
-        return np.flatnonzero(ends) + 1
+        out: Outputs = {"cu_seqlens": None}
+        self.fill(index, out)
+        return np.unique(out["cu_seqlens"][1:]).astype(np.int64)
 
     def _require_documents(self, outputs: Iterable[str]) -> None:
         """Raise ValueError for an output that needs document boundaries, if they are not known."""
