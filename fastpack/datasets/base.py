@@ -24,7 +24,7 @@ from fastpack.datasets.outputs import (
 )
 from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
-from fastpack.datasets.row_spans import Spans, copy_row_spans, fill_window_spans, window_document_ends
+from fastpack.datasets.row_shares import Spans, copy_row_spans, fill_window_spans, window_document_ends
 from fastpack.datasets.span_groups import will_need_spans
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
@@ -162,13 +162,11 @@ class RowDataset(Dataset):
 
     def _document_ends(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the ends of the documents in the rows `index` as one sequence, exclusive, ascending: int64 [n]."""
-        doc_ids = np.empty((len(index), self._row_format.length), np.int64)
-        self._fill_rows(index, {"doc_ids": doc_ids}, None)
-        ends = np.ones(doc_ids.shape, np.bool_)
-        ends[:, :-1] = doc_ids[:, 1:] != doc_ids[:, :-1]
-        return np.flatnonzero(ends) + 1
+        out: Outputs = {"cu_seqlens": None}
+        self.fill(index, out)
+        return np.unique(out["cu_seqlens"][1:]).astype(np.int64)
 
-    def _check_documents(self, outputs: Iterable[str]) -> None:
+    def _require_documents(self, outputs: Iterable[str]) -> None:
         """Raise ValueError for an output that needs document boundaries, if they are not known."""
         unknown = [name for name in outputs if name in DOCUMENT_OUTPUTS]
         if unknown and not self._row_format.has_documents:
@@ -238,7 +236,7 @@ class RowDataset(Dataset):
             If a token does not fit into int32.
         """
         index, row_format = item_numbers(indices), self._row_format
-        self._check_documents(out)
+        self._require_documents(out)
         arrays, whole = out, "cu_seqlens" in out or "max_seqlen" in out
         if whole:
             check_whole(out)

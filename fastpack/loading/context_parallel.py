@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fastpack.datasets.base import Indices, RowDataset
 from fastpack.datasets.outputs import WHOLE_OUTPUTS, Allocate, OutputDtype, Outputs
 from fastpack.datasets.row_format import OutputOptions
-from fastpack.datasets.row_spans import PADDING, Numbers, Spans, split_at_documents
+from fastpack.datasets.row_shares import PADDING, Numbers, Spans, split_at_documents
 from fastpack.item_numbers import item_numbers
 from fastpack.loading.sampler import DistributedSampler
 
@@ -64,7 +64,7 @@ class ContextShare:
         given = self._format.allocate(0, options, np.empty)
         if any(array.shape[1:] == (self._length + 1,) for array in given.values()):
             raise ValueError("context_parallel cuts inputs and labels: pass outputs=('input_ids', 'labels')")
-        self._dataset._check_documents([name.removesuffix("_global") for name in self._names])
+        self._dataset._require_documents([name.removesuffix("_global") for name in self._names])
         if self._layout == "documents":
             if not self._format.has_documents:
                 raise ValueError("cp_layout='documents' needs the dataset's eos_token_id")

@@ -20,7 +20,7 @@ from fastpack.datasets.row_format import DATASET_IDX
 from fastpack.item_numbers import item_numbers
 from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool
-from fastpack.loading.context_parallel import ContextShare, CpLayout
+from fastpack.loading.context_parallel import GLOBAL_OUTPUTS, ContextShare, CpLayout
 from fastpack.loading.default_collate import collate
 from fastpack.loading.protocols import BatchDataset
 
@@ -73,6 +73,8 @@ def batch_arguments(dataset: Any, options: BatchOptions) -> dict[str, Any] | Non
         If the dataset lacks a requested option.
     """
     outputs, length = options.outputs, options.cu_seqlens_length
+    if options.context_parallel is not None and outputs is not None:
+        outputs = [name for name in outputs if name not in GLOBAL_OUTPUTS]
     accepted = _batch_parameters(dataset) if options.collate_fn is None else None
     if outputs is not None and (accepted is None or "outputs" not in accepted):
         why = "with a collate_fn" if options.collate_fn is not None else f"of a {type(dataset).__name__}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 import fastpack
+from fastpack import io as files
 
 ROWS = ("input_ids", "labels", "doc_ids", "position_ids")
 BOUNDS = ("cu_seqlens", "max_seqlen", "cu_seqlens_global", "max_seqlen_global")
@@ -264,6 +267,30 @@ def test_only_the_share_is_read(tmp_path: Path, layout: str, monkeypatch: pytest
         assert sum(call[2] for call in hinted) == 2 * 2 * (512 + n_chunks)
         read.clear()
         hinted.clear()
+
+
+def test_only_pages_of_the_share_are_read(tmp_path: Path) -> None:
+    length, path = 1 << 20, tmp_path / "a.npy"
+    np.save(path, np.ones(2 * (length + 1), np.uint16))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    dataset = fastpack.MemoryMappedDataset(tmp_path, length + 1, pack_sequences=True, eos_token_id=0)
+    if pages_in_memory(path) > 64:
+        pytest.skip("the file system keeps pages in memory")
+    options: dict[str, Any] = {"outputs": ("input_ids", "labels"), "dtype": "int32"}
+    next(iter(loader(dataset, [1], 3, 32, **options)))
+    assert 16 <= pages_in_memory(path) <= 128  # of 1024; the share is 16, and more were read on opening
+    next(iter(loader(dataset, [1], 0, 1, **options)))
+    assert pages_in_memory(path) >= 512
+
+
+def pages_in_memory(path: Path) -> int:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        array = np.frombuffer(mapping, np.uint8)
+        start, n_bytes = array.ctypes.data, len(array)
+        del array
+        return sum(files.is_in_memory(page, 1) for page in range(start, start + n_bytes, mmap.PAGESIZE))
 
 
 def counted(target: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
