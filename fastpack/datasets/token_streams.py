@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.mapped_shards import Opener
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.row_spans import RowSpans, row_spans
 from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
 from fastpack.datasets.windows import Windows, row_numbers
 from fastpack.errors import DataWarning, FormatError
@@ -86,6 +87,11 @@ class TokenStream:
         numbers = np.repeat(np.arange(len(spans)), [len(span.rows) for span in spans])
         openers = [partial(np.asarray, span.data) for span in spans]
         return _Runs(self.dtype, openers, numbers, rows[:, 0], rows[:, 1] // size, size)
+
+    @property
+    def path(self) -> str:
+        """The file or folder whose tokens are one sequence."""
+        return self._tokens.path
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a file has changed since it was opened; objects in a store are checked on reading."""
@@ -166,6 +172,11 @@ class StreamWindows(Windows):
             yield copied_group(list(windows), rows)
         else:
             yield WindowGroup(row_addresses(windows), rows, selector, windows)
+
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies among all tokens."""
+        _, starts = self.positions(indices, negative)
+        return row_spans(np.zeros_like(starts), starts, starts + self.n_tokens)
 
     def _read(self, start: int, out: Tokens) -> None:
         """Copy tokens from number `start` on."""

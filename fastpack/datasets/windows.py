@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fastpack import io as files
 from fastpack import kernels
 from fastpack.datasets.mapped_shards import LazyOpeners, MappedShards, Mappings, Opener
+from fastpack.datasets.row_spans import RowSpans, row_spans
 from fastpack.datasets.window_groups import RowNumbers, Tokens, WindowGroup, address_of, copied_group, dtype_selector
 
 # Prefetching costs 3.5 us a window, as much as filling its row. So PROBES windows of a batch are checked first, and
@@ -103,6 +104,11 @@ class Windows:
         starts *= self.step
         return shards, starts
 
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies; the number of a file is that of its shard."""
+        shards, starts = self.positions(indices, negative)
+        return row_spans(shards, starts, starts + self.n_tokens)
+
     def _mixed_groups(
         self, numbers: list[int], starts: npt.NDArray[np.int64], rows: RowNumbers
     ) -> Iterator[WindowGroup]:
@@ -166,6 +172,11 @@ class ChosenWindows(Windows):
     def __init__(self, opener: Opener, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
         super().__init__([opener], [len(starts)], n_tokens, 1)
         self.starts = starts
+
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies."""
+        shards, samples = self.positions(indices, negative)
+        return row_spans(shards, self.starts[samples], self.starts[samples] + self.n_tokens)
 
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[WindowGroup]:
         """Yield groups as `Windows.groups`; ValueError for a window outside the array."""

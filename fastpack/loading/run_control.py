@@ -6,12 +6,14 @@ import threading
 from typing import Any
 
 from fastpack.loading.progress import Progress, SourceCount
+from fastpack.loading.run_description import describe_run
 
 
 class RunControl:
     """Counts and skips of a loader's run."""
 
     dataset: Any
+    sampler: Any
     _lock: threading.RLock
     _progress: Progress
 
@@ -59,3 +61,23 @@ class RunControl:
     def step(self) -> int:
         """The number of the next global step of the run: the batches of a rank so far, skipped ones included."""
         return self._progress.step
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON document from which, with the data files, `fastpack.trace` reconstructs any batch so far.
+
+        It contains the arguments and fingerprints of the datasets, the order, the history of a mixture, the changes of
+        the number of ranks, and skips. Save it next to each checkpoint: a mixture whose weights change at every step
+        keeps only its newest changes. Every version of the format stays readable.
+
+        Returns
+        -------
+        dict
+            JSON values; the format is described in the documentation ("Operating a long run").
+
+        Raises
+        ------
+        ValueError
+            If the dataset or the sampler is not one of fastpack, or an argument of the dataset is a function.
+        """
+        with self._lock:
+            return describe_run(self.dataset, self.sampler, self._progress.state(), [])
