@@ -335,6 +335,10 @@ class WindowDataset(RowDataset):
         sequence of str
             The paths.
         """
+        del source
+        return self._token_files()
+
+    def _token_files(self) -> Sequence[str]:
         raise NotImplementedError
 
     def will_need(self, indices: Indices) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import os
 from collections.abc import Mapping
@@ -12,6 +13,16 @@ import numpy as np
 
 from fastpack.datasets.base import Dataset, WindowDataset
 
+# Where the classes of datasets are, which a description names.
+MODULES = {
+    "CombinedDataset": "fastpack.datasets.mixture",
+    "MemoryMappedDataset": "fastpack.datasets.flat_windows",
+    "MixtureDataset": "fastpack.datasets.mixture",
+    "PackedMemMapDatasetContinuous": "fastpack.datasets.packed_blocks",
+    "PackedMemMapDatasetMegatron": "fastpack.datasets.packed_megatron",
+    "TatmMemmapDataset": "fastpack.datasets.tatm",
+    "WebDataset": "fastpack.webdataset.dataset",
+}
 JSON_TYPES = (str, int, float, bool, type(None))
 
 
@@ -22,7 +33,8 @@ def describe_dataset(dataset: Any) -> dict[str, Any]:
     """
     if not isinstance(dataset, Dataset):
         raise ValueError(f"a {type(dataset).__name__} cannot be described: pass a dataset of fastpack")
-    found = next(one for one in type(dataset).__mro__ if one.__module__.split(".")[1:2] != ["torch"])
+    # The classes of fastpack.torch have the names and arguments of their base classes.
+    found = next(one for one in type(dataset).__mro__ if one.__module__.split(".")[:2] != ["fastpack", "torch"])
     given, options = dataset._arguments
     named = inspect.signature(found).bind(*given, **options).arguments
     arguments = {name: _json_value(value, f"{found.__name__}({name}=...)") for name, value in named.items()}
@@ -60,11 +72,10 @@ def fingerprint(dataset: Dataset) -> str:
 
 def open_described(description: Mapping[str, Any]) -> Dataset:
     """Open the dataset of a description; ValueError if the files are others."""
-    import fastpack
-
-    found = getattr(fastpack, description["class"], None)
-    if not (isinstance(found, type) and issubclass(found, Dataset)):
-        raise ValueError(f"the description names an unknown dataset {description['class']!r}")
+    name = description["class"]
+    if name not in MODULES:
+        raise ValueError(f"the run's dataset is a {name}: pass trace() the dataset, which it cannot open")
+    found = getattr(importlib.import_module(MODULES[name]), name)
     arguments = {name: _opened(value) for name, value in description["arguments"].items()}
     dataset: Dataset = found(**arguments)
     if len(dataset) != description["samples"] or fingerprint(dataset) != description["fingerprint"]:

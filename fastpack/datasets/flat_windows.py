@@ -175,9 +175,7 @@ class MemoryMappedDataset(WindowDataset):
         kernels.doc_ids(tokens[:-1], self._eos, doc_ids)
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
 
-    def token_files(self, source: int = 0) -> Sequence[str]:
-        """Return the paths of the files that `row_spans` numbers."""
-        del source
+    def _token_files(self) -> Sequence[str]:
         return SegmentPaths(self._files)
 
     def check_unchanged(self) -> None:

@@ -207,9 +207,7 @@ class BlockDataset(WindowDataset, _PackedDataset):
         file = self._file
         return Windows([lambda: file.data], [n_windows], self._window, step)
 
-    def token_files(self, source: int = 0) -> Sequence[str]:
-        """Return the paths of the files that `row_spans` numbers."""
-        del source
+    def _token_files(self) -> Sequence[str]:
         if self._stream is not None:
             return [self._stream.path]
         return SegmentPaths([self._shard] if self._files is None else self._files)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.dataset_description import open_described
-from fastpack.datasets.file_documents import FileDocuments
+from fastpack.datasets.file_documents import FileDocuments, source_of
 from fastpack.datasets.mixture import MixtureDataset
 from fastpack.datasets.row_spans import RowSpans, Traceable
 from fastpack.io import PathLike
@@ -141,6 +142,17 @@ class TracedRun:
             place = {"file": self.files.path(source, file), "document": document if document >= 0 else None}
             entries.append({**heads[row], "column": offset, **place, "start": start, "end": end})
         return entries
+
+    def tokens(self, entry: Mapping[str, Any]) -> npt.NDArray[Any]:
+        """Return the tokens of an entry of `rows`, as the dataset reads them."""
+        assert isinstance(self.dataset, Traceable)
+        spans = self.dataset.row_spans(np.array([entry["sample"]], np.int64))
+        own = np.flatnonzero(spans.offsets <= entry["column"])[-1]
+        source: Any = source_of(self.dataset, int(spans.sources[own]))
+        assert isinstance(source, WindowDataset)
+        start = int(spans.starts[own])
+        window = source._windows.window(int(spans.files[own]), start)
+        return np.array(window[entry["start"] - start : entry["end"] - start])
 
     def steps_of(self, document: str, rank: int | None = None) -> list[dict[str, Any]]:
         """Return the rows so far that contain tokens of a document, as `trace`."""

@@ -213,3 +213,11 @@ def test_wrong_questions(tmp_path: Path) -> None:
         fastpack.trace(run, step=0)
     with pytest.raises(ValueError, match="in the order of a list cannot be described"):
         fastpack.StatefulDataLoader(dataset, 2, [1, 2, 3]).describe()
+
+
+def test_tokens_of_an_entry(tmp_path: Path) -> None:
+    dataset = mixture(tmp_path)
+    sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=2)
+    traced = TracedRun(fastpack.StatefulDataLoader(dataset, 8, sampler, outputs=("input_ids",)).describe())
+    for entry in traced.rows(3):
+        assert traced.tokens(entry).tolist() == tokens_of(entry).tolist()
