@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset, WindowDataset
+from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.row_spans import RowSpans, Traceable
 from fastpack.tokens.formats import open_tokens
@@ -27,6 +29,7 @@ class FileDocuments:
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
+        self._named: dict[str, list[tuple[int, int]]] = {}
         self._ends: dict[str, npt.NDArray[np.int64] | None] = {}
 
     def path(self, source: int, file: int) -> str:
@@ -47,6 +50,36 @@ class FileDocuments:
             segment = files.segments[file] if isinstance(files, SegmentPaths) else None
             self._ends[path] = _document_ends(path, eos, segment)
         return self._ends[path]
+
+    def places_of(self, document: str) -> tuple[list[tuple[int, int]], int]:
+        """Return source and file number of a document, FILE:NUMBER, for every source that has the file, and its number.
+
+        Raises ValueError if there is no such document.
+        """
+        name, _, number = document.rpartition(":")
+        if not name or not number.isdecimal():
+            raise ValueError(f"{document!r} is not FILE:NUMBER, such as corpus.pbin:17")
+        places = self._places(name)
+        if not places:
+            raise ValueError(f"{name} is not a file of the dataset")
+        ends = self.ends(*places[0])
+        if ends is None or int(number) >= len(ends):
+            known = "unknown document boundaries" if ends is None else f"{len(ends)} documents"
+            raise ValueError(f"{name} has {known}: there is no document {number}")
+        return places, int(number)
+
+    def _places(self, name: str) -> list[tuple[int, int]]:
+        if name not in self._named:
+            assert isinstance(self._dataset, Traceable)
+            same = {name, os.path.realpath(name)}
+            n_sources = len(self._dataset.datasets) if isinstance(self._dataset, Concatenation) else 1
+            self._named[name] = [
+                (source, file)
+                for source in range(n_sources)
+                for file, path in enumerate(self._dataset.token_files(source))
+                if path in same or os.path.realpath(path) in same
+            ]
+        return self._named[name]
 
     def split(self, spans: RowSpans) -> RowSpans:
         """Return the spans cut at document boundaries, with the number of each document in its file."""

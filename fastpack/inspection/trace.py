@@ -172,30 +172,21 @@ class TracedRun:
 
     def _samples_of(self, document: str) -> npt.NDArray[np.int64]:
         """Return the samples that contain tokens of a document, sorted."""
-        name, _, number = document.rpartition(":")
-        if not name or not number.isdecimal():
-            raise ValueError(f"{document!r} is not FILE:NUMBER, such as corpus.pbin:17")
         if not isinstance(self.dataset, Traceable):
             raise ValueError(f"a {type(self.dataset).__name__} does not know the documents of its samples")
-        source, file = self._file_named(name)
+        places, number = self.files.places_of(document)
+        found = [self._samples_at(source, file, number) for source, file in places]
+        return np.unique(np.concatenate(found))
+
+    def _samples_at(self, source: int, file: int, number: int) -> npt.NDArray[np.int64]:
+        assert isinstance(self.dataset, Traceable)
         ends = self.files.ends(source, file)
-        if ends is None or int(number) >= len(ends):
-            known = "unknown document boundaries" if ends is None else f"{len(ends)} documents"
-            raise ValueError(f"{name} has {known}: there is no document {number}")
-        start, end = int(ends[int(number) - 1]) if int(number) else 0, int(ends[int(number)])
-        found = []
+        assert ends is not None
+        start, end = int(ends[number - 1]) if number else 0, int(ends[number])
+        found = [np.empty(0, np.int64)]
         for first in range(self._bounds[source], self._bounds[source + 1], SEARCHED):
             samples = np.arange(first, min(first + SEARCHED, self._bounds[source + 1]))
             spans = self.dataset.row_spans(samples)
             own = (spans.files == file) & (spans.starts < end) & (spans.ends > start)
             found.append(samples[np.unique(spans.rows[own])])
-        return np.concatenate(found) if found else np.empty(0, np.int64)
-
-    def _file_named(self, name: str) -> tuple[int, int]:
-        """Return the source and the number of a file, given by its path or by the end of it."""
-        assert isinstance(self.dataset, Traceable)
-        for source in range(len(self._sources)):
-            for file, path in enumerate(self.dataset.token_files(source)):
-                if path == name or Path(path).resolve() == Path(name).resolve():
-                    return source, file
-        raise ValueError(f"{name} is not a file of the run's dataset")
+        return np.concatenate(found)

@@ -170,7 +170,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
-        self._progress = Progress(self.sampler, batch_size)
+        self._progress, self._exclusions = Progress(self.sampler, batch_size), {}
         self._go_to(0)
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
@@ -180,8 +180,8 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self._lock = threading.RLock()  # re-entrant: a signal handler may request the state within next()
         _LOADERS.add(self)
         self._pool = self._make_pool()
-        self._fetch = self._make_fetch()
         self._producers: list[Producer] = []  # the current one, if any
+        self._apply_exclusions()
         # The thread refers to its producer only: a loader that is garbage collected ends its thread.
         weakref.finalize(self, _end_all, self._producers).atexit = False
 
@@ -192,6 +192,13 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     def _make_fetch(self) -> Fetch:
         """Return what makes a batch; it must not refer to the loader."""
         return make_fetch(self.dataset, self._options(), self._pool)
+
+    def _output_names(self) -> Sequence[str]:
+        """Return the names of the arrays of a batch."""
+        arguments = batch_arguments(self.dataset, self._options())
+        if arguments is None or not isinstance(self.dataset, BatchDataset):
+            return []
+        return list(self.dataset.new_outputs(0, **arguments))
 
     def _options(self) -> BatchOptions:
         return BatchOptions(self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
@@ -407,6 +414,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
             sampler.load_state_dict(state["sampler"])
         self._progress.load(state.get("elastic", {}).get("run") if self.elastic else None, epoch, position)
         self._go_to(epoch, position)
+        self._apply_exclusions()
 
     def close(self) -> None:
         """End the background thread and wait for it. The loader can be used again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -21,9 +21,7 @@ FORMAT, VERSION = "fastpack-run", 1
 SAMPLERS = (DistributedSampler, MixtureSampler, ResumableDistributedSampler)
 
 
-def describe_run(
-    dataset: Any, sampler: Any, run: Mapping[str, Any], excluded: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def describe_run(dataset: Any, sampler: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of a run: `run` is the state of its record; ValueError for other samplers."""
     kind = next((one for one in SAMPLERS if isinstance(sampler, one)), None)
     if kind is None or not isinstance(sampler, EpochSampler):
@@ -39,7 +37,6 @@ def describe_run(
         "dataset": describe_dataset(dataset),
         "sampler": described,
         "run": dict(run),
-        "excluded": [dict(one) for one in excluded],
     }
 
 

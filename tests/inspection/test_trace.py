@@ -184,7 +184,7 @@ def test_steps_of_a_document(tmp_path: Path) -> None:
     for document, message in (
         ("a.pbin", "is not FILE:NUMBER"),
         (f"{path}:999", "has 60 documents"),
-        ("other.pbin:1", "is not a file of the run"),
+        ("other.pbin:1", "is not a file of the dataset"),
     ):
         with pytest.raises(ValueError, match=message):
             fastpack.trace(run, document=document)
