@@ -12,6 +12,7 @@ import pytest
 
 import fastpack
 from fastpack.inspection.trace import TracedRun
+from fastpack.loading.run_description import RunOrder, describe_run
 from fastpack.modalities import CombinedDataset
 
 EOS = 0
@@ -221,3 +222,42 @@ def test_tokens_of_an_entry(tmp_path: Path) -> None:
     traced = TracedRun(fastpack.StatefulDataLoader(dataset, 8, sampler, outputs=("input_ids",)).describe())
     for entry in traced.rows(3):
         assert traced.tokens(entry).tolist() == tokens_of(entry).tolist()
+
+
+class Sized:
+    """A dataset of which only the length is known."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_a_run_of_15_trillion_tokens(tmp_path: Path) -> None:
+    """100 changes of weights and 10 of the world size: the state is below 4 KB, and any step is found at once."""
+    sizes, names, random = [2 * 10**9, 10**9, 6 * 10**8, 10**8], ["a", "b", "c", "d"], np.random.default_rng(1)
+    state: Any = None
+    expected: dict[int, Any] = {}
+    for leg in range(10):
+        ranks = 1024 - 64 * (leg % 2)
+        bounds = [0, *np.cumsum(sizes).tolist()]
+        sampler = fastpack.MixtureSampler(bounds, [1] * 4, ranks, 7, no_repeat=True, names=names)
+        loader = fastpack.StatefulDataLoader(Sized(sum(sizes)), 4, sampler, prefetch=0)
+        if state is not None:
+            loader.load_state_dict(state)
+        iter(loader)
+        for _ in range(10):
+            sampler.update_weights(random.random(4).tolist())
+            expected[loader.step] = next(loader).tolist()
+            loader._progress.advance(0, 8999)  # as if these steps had run
+            loader._yielded += 8999
+        state = json.loads(text := json.dumps(loader.state_dict()))
+        assert len(text) < 4096
+    assert loader._progress.samples * 4096 > 14e12
+    run = describe_run(windows(tmp_path), sampler, loader._progress.state())
+    for step, samples in expected.items():
+        assert RunOrder(run).samples(step, 7)[1].tolist() == samples
