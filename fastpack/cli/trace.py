@@ -77,7 +77,8 @@ def _rows(step: int, rows: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{head}  sample {row.get('key', row['sample'])}"
             continue
         document = "document unknown" if row["document"] is None else f"document {row['document']:,}"
-        yield f"{head}  {row['file']}  {document}  tokens {row['start']:,} to {row['end']:,}"
+        corpus = f"  from {row['corpus']}:{row['line']}" if "corpus" in row else ""
+        yield f"{head}  {row['file']}  {document}  tokens {row['start']:,} to {row['end']:,}{corpus}"
         if "text" in row:
             text = row["text"]
             yield f"    {text[:TEXT]}{'...' if len(text) > TEXT else ''}"

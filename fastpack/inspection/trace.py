@@ -19,6 +19,7 @@ from fastpack.datasets.mixture import MixtureDataset
 from fastpack.datasets.row_spans import RowSpans, Traceable
 from fastpack.io import PathLike
 from fastpack.loading.run_description import RunOrder
+from fastpack.tokens.document_lines import DocumentLines, read_lines
 from fastpack.webdataset.dataset import WebDataset
 
 SEARCHED = 1 << 20  # samples that are searched at a time
@@ -59,8 +60,10 @@ def trace(
         One entry per document of a row: "rank", "row" (in the batch of the rank), "source" (the name of the dataset in
         a mixture), "sample" (its number), and for token files "file", "document" (its number in the file, from 0; None
         if the boundaries are unknown), "start" and "end": tokens of the file, end exclusive. The last token of a row is
-        a label only. For a `WebDataset`, "key". Entries of a step that was skipped have "skipped": True. For
-        `document`: one entry per row that contains tokens of it, "step", "rank", "row", "source" and "sample".
+        a label only. "corpus" and "line", the file and the line or row (from 1) that the document was packed from, if
+        `pack` had record_lines=True. For a `WebDataset`, "key". Entries of a step that was skipped have "skipped":
+        True. For `document`: one entry per row that contains tokens of it, "step", "rank", "row", "source" and
+        "sample".
 
     Raises
     ------
@@ -107,6 +110,7 @@ class TracedRun:
         description = run if isinstance(run, Mapping) else read_run(run)
         self.order = RunOrder(description)
         self.dataset = open_described(description["dataset"]) if dataset is None else dataset
+        self._lines: dict[str, DocumentLines | None] = {}  # by token file
         self._bounds, self._sources = [0, len(self.dataset)], ["dataset"]
         if isinstance(self.dataset, Concatenation):
             self._bounds = self.dataset._bounds
@@ -139,9 +143,21 @@ class TracedRun:
     def _entries(self, spans: RowSpans, heads: list[dict[str, Any]]) -> list[dict[str, Any]]:
         entries = []
         for row, offset, source, file, start, end, document in zip(*(one.tolist() for one in spans), strict=True):
-            place = {"file": self.files.path(source, file), "document": document if document >= 0 else None}
-            entries.append({**heads[row], "column": offset, **place, "start": start, "end": end})
+            path = self.files.path(source, file)
+            place = {"file": path, "document": document if document >= 0 else None}
+            corpus = self._corpus(path, document) if document >= 0 else {}
+            entries.append({**heads[row], "column": offset, **place, **corpus, "start": start, "end": end})
         return entries
+
+    def _corpus(self, path: str, document: int) -> dict[str, Any]:
+        """Return where a document comes from, if `pack` recorded that."""
+        if path not in self._lines:
+            self._lines[path] = read_lines(path)
+        lines = self._lines[path]
+        if lines is None or document >= len(lines.places):
+            return {}
+        source, line = lines.place(document)
+        return {"corpus": source, "line": line}
 
     def tokens(self, entry: Mapping[str, Any]) -> npt.NDArray[Any]:
         """Return the tokens of an entry of `rows`, as the dataset reads them."""

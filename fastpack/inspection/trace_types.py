@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, NotRequired, TypedDict
 
-from fastpack.inspection.facts import Count
+from fastpack.inspection.facts import Count, Minimum
 
 
 class TracedRow(TypedDict):
@@ -19,6 +19,8 @@ class TracedRow(TypedDict):
     column: NotRequired[Annotated[Count, "the place of the first token in the row"]]
     file: NotRequired[Annotated[str, "the token file"]]
     document: NotRequired[Annotated[Count | None, "the number of the document in the file; null if unknown"]]
+    corpus: NotRequired[Annotated[str, "the source of the document, if `pack --record-lines` recorded it"]]
+    line: NotRequired[Annotated[int, Minimum(1), "its line or row in the source"]]
     start: NotRequired[Annotated[Count, "the first token, counted in the file"]]
     end: NotRequired[Annotated[Count, "the end of the tokens, exclusive"]]
     text: NotRequired[Annotated[str, "the text of the tokens, with `--text`"]]

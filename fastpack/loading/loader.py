@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
@@ -177,8 +175,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self._warm()
 
     def _attach(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: a signal handler may request the state within next()
-        _LOADERS.add(self)
+        self._attach_lock()
         self._pool = self._make_pool()
         self._producers: list[Producer] = []  # the current one, if any
         self._apply_exclusions()
@@ -433,18 +430,6 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._attach()
-
-
-_LOADERS: weakref.WeakSet[StatefulDataLoader[Any]] = weakref.WeakSet()
-
-
-def _unlock_all() -> None:
-    """In a forked child, replace locks that threads of the parent may hold."""
-    for loader in list(_LOADERS):
-        loader._lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _end_all(producers: list[Producer]) -> None:

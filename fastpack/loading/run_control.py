@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +25,10 @@ class RunControl:
     _progress: Progress
     _fetch: Fetch
     _exclusions: dict[str, Exclusion]  # by digest
+
+    def _attach_lock(self) -> None:
+        self._lock = threading.RLock()  # re-entrant: a signal handler may request the state within next()
+        _LOADERS.add(self)
 
     def _make_fetch(self) -> Fetch:
         raise NotImplementedError
@@ -144,3 +150,15 @@ class RunControl:
         """
         with self._lock:
             return describe_run(self.dataset, self.sampler, self._progress.state())
+
+
+_LOADERS: weakref.WeakSet[RunControl] = weakref.WeakSet()
+
+
+def _unlock_all() -> None:
+    """In a forked child, replace locks that threads of the parent may hold."""
+    for loader in list(_LOADERS):
+        loader._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -263,3 +265,23 @@ def test_a_run_of_15_trillion_tokens(tmp_path: Path) -> None:
     run = describe_run(windows(tmp_path), sampler, loader._progress.state())
     for step, samples in expected.items():
         assert RunOrder(run).samples(step, 7)[1].tolist() == samples
+
+
+def test_keys_of_webdataset_samples(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for number in range(12):
+            info = tarfile.TarInfo(f"sample{number}.txt")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    fastpack.prepare(tmp_path, split_ratio=(1, 0, 0), sample_type="TextSample", field_map={"text": "txt"})
+    dataset = fastpack.WebDataset(tmp_path, "train")
+    sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=3, order="feistel")
+    loader = fastpack.StatefulDataLoader(dataset, 3, sampler, collate_fn=lambda one: [s.__key__ for s in one])
+    batches = list(loader)
+    run = json.loads(json.dumps(loader.describe()))
+    for step, keys in enumerate(batches):
+        assert [entry["key"] for entry in fastpack.trace(run, step=step)] == keys
+    with pytest.raises(ValueError, match="a WebDataset does not know the documents of its samples"):
+        fastpack.trace(run, document="0.tar:1")
+    loader.close()
+    dataset.close()
