@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.file_spans import RowSpans
 from fastpack.datasets.outputs import (
     DOCUMENT_OUTPUTS,
     Allocate,
@@ -23,7 +24,6 @@ from fastpack.datasets.outputs import (
 )
 from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
-from fastpack.datasets.row_spans import RowSpans
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
 from fastpack.display import Described, facts

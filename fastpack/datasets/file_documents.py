@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset, WindowDataset
 from fastpack.datasets.concatenation import Concatenation
+from fastpack.datasets.file_spans import RowSpans, Traceable
 from fastpack.datasets.map_dataset import MapDataset
-from fastpack.datasets.row_spans import RowSpans, Traceable
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_segment import SegmentPaths, TokenSegment
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import Opener
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
-from fastpack.datasets.row_spans import RowSpans, row_spans
 from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
 from fastpack.datasets.windows import Windows, row_numbers
 from fastpack.errors import DataWarning, FormatError

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fastpack import io as files
 from fastpack import kernels
+from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import LazyOpeners, MappedShards, Mappings, Opener
-from fastpack.datasets.row_spans import RowSpans, row_spans
 from fastpack.datasets.window_groups import RowNumbers, Tokens, WindowGroup, address_of, copied_group, dtype_selector
 
 # Prefetching costs 3.5 us a window, as much as filling its row. So PROBES windows of a batch are checked first, and

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset
 from fastpack.datasets.file_documents import FileDocuments
-from fastpack.datasets.row_spans import Traceable
+from fastpack.datasets.file_spans import Traceable
 from fastpack.io import as_path
 from fastpack.item_numbers import item_numbers
 from fastpack.loading.fetch import Fetch

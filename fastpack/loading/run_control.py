@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from fastpack.datasets.row_spans import Traceable
+from fastpack.datasets.file_spans import Traceable
 from fastpack.io import PathLike
 from fastpack.loading.exclusion import ExcludingFetch, Exclusion
 from fastpack.loading.fetch import Fetch
