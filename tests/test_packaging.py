@@ -42,9 +42,10 @@ def test_the_stages_of_ci_are_documented_and_defined() -> None:
         "installed",
         "benchmarks",
         "ray",
+        "foreign",
     ]
     (default,) = re.findall(r"stages=\((\w.*)\)", CI)
-    assert [*default.split(), "ray"] == STAGES
+    assert [*default.split(), "ray", "foreign"] == STAGES
     for stage in STAGES:
         assert re.search(rf"^{stage}\(\) {{", CI, re.MULTILINE), stage
 

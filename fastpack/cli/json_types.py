@@ -111,6 +111,7 @@ class EditJson(TypedDict):
     bytes: Annotated[Count, "size of the output"]
     sources: Annotated[Count, "files read"]
     left_out: Annotated[Count, "documents that `filter` excluded"]
+    n_empty_dropped: Annotated[Count, "documents without tokens that the format cannot store"]
     written: Written
     kept_existing: Kept
     dry_run: DryRun
@@ -210,6 +211,7 @@ class ConvertJson(TypedDict):
     """a converted token file"""
 
     output: Annotated[str, "the output: a file, a folder, or the common prefix of several files"]
+    outputs: Annotated[list[str], "all outputs: the shards in order, or only `output`"]
     format: Annotated[str, "its format"]
     dtype: Annotated[str, "dtype of its tokens; empty if an existing output was kept"]
     n_documents: Annotated[Count | None, "number of documents; null if their boundaries are unknown"]
@@ -218,6 +220,27 @@ class ConvertJson(TypedDict):
     n_tokens_dropped: Annotated[Count, "tokens in no document that were left out"]
     digest: Annotated[str | None, "hash of tokens and document ends; null without `--digest`"]
     written: Annotated[bool, "false if the output existed and was kept"]
+
+
+class PlanJson(TypedDict):
+    """a packing plan"""
+
+    output: Annotated[str, "the plan"]
+    seq_length: Annotated[int, Minimum(1), "tokens of a row"]
+    algorithm: Annotated[Literal["best_fit", "first_fit", "none"], "the algorithm"]
+    long: Annotated[Literal["split", "truncate", "drop"], "what happened to documents longer than a row"]
+    n_rows: Annotated[Count, "rows"]
+    n_segments: Annotated[Count, "documents and pieces of documents in the rows"]
+    n_documents: Annotated[Count, "documents of which a segment is in some row"]
+    n_tokens: Annotated[Count, "tokens in rows"]
+    n_padding: Annotated[Count, "tokens that are missing in the rows"]
+    n_truncated: Annotated[Count, "tokens left out at the end of long documents"]
+    n_dropped: Annotated[Count, "tokens left out with long documents"]
+    n_cuts: Annotated[Count, "places where a document is divided between two rows"]
+    n_source_documents: Annotated[Count, "documents of all sources and passes"]
+    n_source_tokens: Annotated[Count, "tokens in the documents that take part"]
+    padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
+    written: Annotated[bool, "false if the plan existed and was kept"]
 
 
 class MountJson(TypedDict):
@@ -379,6 +402,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "merge": (EditJson, TaskJson),
     "mount": (MountJson,),
     "pack": (PackJson, PackEachJson, PlannedPacksJson, TaskJson),
+    "plan": (PlanJson,),
     "prepare": (PrepareJson, PreparedJsonlJson, MetadatasetJson, TaskJson),
     "prepare-media": (MediaJson,),
     "preview": (PackedPreviewJson, ShardsPreviewJson, LinesPreviewJson, RowsPreviewJson, SamplesPreviewJson),

@@ -29,6 +29,7 @@ COMMANDS = {
     "chunk": ("chunk", "create_shuffled_dataset_chunk", "create_shuffled_jsonl_chunk"),
     "filter": ("filter", "filter_packed_data"),
     "convert": ("convert",),
+    "plan": ("plan",),
     "chat": ("chat", "prepare_instruction_tuning_data"),
     "prepare": ("prepare", "prepare-media", "prepare_media"),
     "fix_duplicates": ("fix-duplicates", "fix_duplicates"),
@@ -66,6 +67,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.filter import add_commands
         case "convert":
             from fastpack.cli.convert import add_commands
+        case "plan":
+            from fastpack.cli.plan import add_commands
         case "chat":
             from fastpack.cli.chat import add_commands
         case "prepare":

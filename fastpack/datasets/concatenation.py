@@ -16,6 +16,7 @@ from fastpack.datasets.file_spans import RowSpans, Traceable, row_spans
 from fastpack.datasets.map_dataset import Closeable, MapDataset, SampleDataset, Stateful
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.row_format import DATASET_IDX, ConcatenatedRows, TokenRows, without_dataset_idx
+from fastpack.datasets.row_spans import Spans, fill_window_spans
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows, concatenated_windows
 from fastpack.display import facts
@@ -103,6 +104,36 @@ class Concatenation(RowDataset):
             return
         for number, order in _by_dataset(numbers):
             self._row_dataset(number)._fill_rows(local[order], arrays, order if rows is None else rows[order])
+
+    def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
+        numbers, local = self._locate_many(self._absolute(spans.samples))
+        if self._numbered and DATASET_IDX in arrays:
+            arrays[DATASET_IDX][spans.rows] = numbers
+            arrays = without_dataset_idx(arrays)
+        if not arrays:
+            return
+        if self._windows is not None and self._windows.uniform:
+            spans = spans._replace(samples=self._absolute(spans.samples))
+            fill_window_spans(self._windows, self._eos, spans, arrays, negative=False)
+            return
+        for number, order in _by_dataset(numbers):
+            self._row_dataset(number)._fill_spans(spans.chosen(order)._replace(samples=local[order]), arrays)
+
+    def _will_need_spans(self, spans: Spans) -> None:
+        numbers, local = self._locate_many(self._absolute(spans.samples))
+        for number, order in _by_dataset(numbers):
+            dataset = self._row_datasets[number]
+            if dataset is not None:
+                dataset._will_need_spans(spans.chosen(order)._replace(samples=local[order]))
+
+    def _document_ends(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        numbers, local = self._locate_many(self._absolute(index))
+        length, found = self._row_format.length, [np.zeros(0, np.int64)]
+        for number, order in _by_dataset(numbers):
+            ends = self._row_dataset(number)._document_ends(local[order])
+            rows = (ends - 1) // length  # of the rows in `order`
+            found.append(ends + (order[rows] - rows) * length)
+        return np.sort(np.concatenate(found), kind="stable")
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return the samples as `Rows` if all datasets have the same outputs, otherwise sample by sample."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
-from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_manifest, tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.token_streams import TokenStream
 from fastpack.datasets.windows import Windows
@@ -133,9 +133,11 @@ class MemoryMappedDataset(WindowDataset):
             described, find = stream.described_files(), stream.warnings
         else:
             self._files = _find_files(data_dir, file_pattern, dtype)
-            named = isinstance(self._files, ManifestShards)  # a manifest opens without access to its shards
-            described = [] if named else [shard.path for shard in self._files]
-            find = manifest_warnings if named else find_warnings
+            if isinstance(self._files, ManifestShards):  # it opens without access to its shards
+                described, find = [], manifest_warnings
+                tokenizer_of_manifest(self._files, mix_tokenizers)
+            else:
+                described, find = [shard.path for shard in self._files], find_warnings
         self._recorded = tokenizer_of_shards(described, mix_tokenizers, eos_token_id)
         for text in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(text, DataWarning, stacklevel=2)

@@ -20,6 +20,7 @@ from fastpack.io import PathLike, as_path, is_remote
 from fastpack.tokens.common_fingerprint import described_files
 from fastpack.tokens.flat.shard_warnings import find_warnings
 from fastpack.tokens.formats import formats_of, open_tokens
+from fastpack.tokens.manifest.manifest_shards import ManifestShards, first_odd, open_shards
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import TokenSegment
 
@@ -117,6 +118,25 @@ def open_stream(path: PathLike, load_index: bool, format: str | None, dtype: str
     return stream
 
 
+def open_named_files(path: PathLike, block_size: int, load_index: bool) -> ManifestShards:
+    """Open the packed files of a manifest, or all files if there are none; warn if some are shorter than a block."""
+    if load_index:
+        raise ValueError(f"{path}: load_index=True is for one packed file: a manifest has no documents in it")
+    try:
+        files = open_shards(path, "**/*.pbin")
+    except FileNotFoundError:
+        files = open_shards(path, "**")
+    others = (file for file in files.first_of_each_dtype() if file.dtype.kind not in "ui")
+    if (wrong := first_odd(files) or next(others, None)) is not None:
+        raise FormatError(wrong.path, 0, f"an array of {wrong.dtype}", "a flat array of integers")
+    short = files.lengths < block_size
+    if short.any() and not short.all():
+        first = files[int(short.argmax())].path
+        text = f"{np.count_nonzero(short)} of {len(files)} files, the first being {first}, are shorter than a block"
+        warnings.warn(f"{text} of {block_size} tokens: they have no samples", DataWarning, stacklevel=3)
+    return files
+
+
 def _reopen(
     path: PathLike,
     format: str | None,
@@ -177,6 +197,16 @@ class StreamWindows(Windows):
         """Return where each window lies among all tokens."""
         _, starts = self.positions(indices, negative)
         return row_spans(np.zeros_like(starts), starts, starts + self.n_tokens)
+
+    def dtype_of(self, number: int) -> np.dtype[Any]:
+        """Return the dtype of the tokens as they are read."""
+        del number
+        return self._runs.dtype.newbyteorder("=")
+
+    def read(self, number: int, start: int, out: Tokens) -> None:
+        """Fill `out` with the tokens from number `start` of all tokens on."""
+        del number
+        self._read(start, out)
 
     def _read(self, start: int, out: Tokens) -> None:
         """Copy tokens from number `start` on."""

@@ -66,8 +66,9 @@ class BatchNumbers:
 
 def row_options(dataset: Any, options: BatchOptions) -> dict[str, Any]:
     """Return the options of `dataset.batch` that produce rows like a loader's; ValueError if none do."""
-    arguments = batch_arguments(dataset, options) or {}
     whole = [name for name in WHOLE_OUTPUTS if name in (options.outputs or ())]
+    whole += ["context_parallel"] * (options.context_parallel is not None or options.shapes_only)
+    arguments = {} if whole else batch_arguments(dataset, options) or {}
     chosen = options.outputs is not None or options.dtype != "int64"
     if whole or (arguments and chosen and not isinstance(dataset, RowDataset)):
         what = f"outputs={list(options.outputs or ())}, dtype={options.dtype!r}"

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from fastpack import kernels
 from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.outputs import OutputDtype
 from fastpack.display import Described, facts
 from fastpack.loading.adapters import SamplerAdapter, as_batch_dataset, as_resumable_sampler
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of, row_options
 from fastpack.loading.buffers import BufferPool
-from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch
+from fastpack.loading.context_parallel import CpLayout, default_sampler
+from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch, warm_kernels
 from fastpack.loading.producer import Producer
 from fastpack.loading.progress import Progress
 from fastpack.loading.protocols import BatchDataset, LoaderOptions, ResumableSampler
 from fastpack.loading.resume import HOW_TO_CONTINUE, EpochPosition, LoaderShape, check_order, json_fingerprint
 from fastpack.loading.run_control import RunControl
 from fastpack.loading.run_record import BatchPlan
-from fastpack.loading.sampler import DistributedSampler
 
-# Compiling the Numba kernels takes a second and saves 0.2 ns per token over the Cython ones: it pays from here on.
-WARM_TOKENS = 5_000_000_000
 PREFETCH = 2
 
 BatchT = TypeVar("BatchT")
@@ -61,6 +57,12 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         Passed to the dataset's `batch`.
     num_threads
         The number of threads that fill slices of one batch.
+    context_parallel, cp_layout
+        (rank, size) of this process among those that share each row, and how rows are cut: see the notes. The sampler
+        gets the rank and number of such groups (see `ParallelRanks`), so that their members draw the same samples.
+    shapes_only
+        Deliver batches whose arrays hold zeros and take no memory, and read no tokens: for ranks that need only the
+        shapes, such as middle pipeline stages. Position and state are those of other ranks; dataset_idx is exact.
     elastic
         Whether a state saved in the middle of an epoch can be resumed on another number of ranks or with another batch
         size: after the consumed samples, without losing or repeating any, except those at the end of the epoch that
@@ -77,6 +79,16 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     to it. Several threads may take batches from one loader: each batch goes to one of them, and `state_dict()` counts
     all. An exception of the dataset is raised in `next`; the following `next` tries that batch again. The loader
     pickles without its buffers and survives a fork.
+
+    With context_parallel, a batch is this rank's share of the whole one, and only the share is written. "zigzag" cuts
+    each row into 2 * size equal chunks, of which rank r gets chunks r and 2 * size - 1 - r (as Megatron); "contiguous"
+    cuts it into `size` chunks. "documents" cuts every document of a row as a zigzag, after padding it to a multiple of
+    2 * size (as TransformerEngine); shorter rows end with padding. Padding is token 0 with label -100, and continues
+    the positions of its document. Labels, doc_ids and position_ids are those of the whole row. cu_seqlens and
+    max_seqlen are of the share as one sequence of its rows: of runs of consecutive tokens of one document, and for
+    "documents" of the share of each padded document; cu_seqlens_global and max_seqlen_global are of the whole batch
+    (padded, for "documents"). Only the tokens of the share are read, except with "documents" and for doc_ids and the
+    outputs after it: they need the ends of documents, for which all tokens of the rows are scanned.
 
     Examples
     --------
@@ -155,6 +167,9 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         num_threads: int = 1,
         elastic: bool = True,
         cu_seqlens_length: int | None = None,
+        context_parallel: tuple[int, int] | None = None,
+        cp_layout: CpLayout = "zigzag",
+        shapes_only: bool = False,
     ) -> None:
         if prefetch is None:
             prefetch = int(getattr(config, "prefetch_factor", None) or PREFETCH)
@@ -162,17 +177,19 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         for name, (value, minimum) in minima.items():
             if value < minimum:
                 raise ValueError(f"{name} is {value}, at least {minimum} is needed")
-        self.sampler = DistributedSampler(dataset) if sampler is None else sampler
+        self.sampler = default_sampler(dataset, context_parallel) if sampler is None else sampler
         self.dataset, self.batch_size, self.config = dataset, batch_size, config
         self.collate_fn, self.elastic, self.prefetch = collate_fn, elastic, prefetch
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
+        self.context_parallel, self.shapes_only = context_parallel, shapes_only
+        self.cp_layout: CpLayout = cp_layout
         self._progress, self._exclusions = Progress(self.sampler, batch_size), {}
-        self._go_to(0)
+        self._go_to(*first_position(self._sampler))
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
-        self._warm()
+        warm_kernels(self.dataset, self._options(), lambda: len(self) * self.batch_size)
 
     def _attach(self) -> None:
         self._attach_lock()
@@ -192,23 +209,16 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
 
     def _output_names(self) -> Sequence[str]:
         """Return the names of the arrays of a batch."""
+        if self.context_parallel is not None or self.shapes_only:
+            return []
         arguments = batch_arguments(self.dataset, self._options())
         if arguments is None or not isinstance(self.dataset, BatchDataset):
             return []
         return list(self.dataset.new_outputs(0, **arguments))
 
     def _options(self) -> BatchOptions:
-        return BatchOptions(self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
-
-    def _warm(self) -> None:
-        """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
-        is_main = multiprocessing.parent_process() is None
-        if is_main and isinstance(self.dataset, BatchDataset) and len(self.dataset):
-            arguments = batch_arguments(self.dataset, self._options()) or {}
-            arrays = self.dataset.new_outputs(1, **arguments).values()
-            n_tokens = max((array.size for array in arrays if array is not None), default=0)
-            if len(self) * self.batch_size * n_tokens >= WARM_TOKENS:
-                kernels.warm(out_dtypes=(self.dtype,))
+        whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
+        return BatchOptions(*whole, self.context_parallel, self.cp_layout, self.shapes_only)
 
     @property
     def _sampler(self) -> ResumableSampler:
@@ -249,7 +259,8 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         if check and source.check_unchanged is not None:
             source.check_unchanged()
         self._batch_plan, self._planned = plan, self._progress.revision
-        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, source.will_need)]
+        hint = self._fetch.will_need or source.will_need
+        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, hint)]
 
     def __next__(self) -> BatchT:
         with self._lock:  # threads take batches in turn
@@ -430,6 +441,12 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._attach()
+
+
+def first_position(sampler: ResumableSampler) -> tuple[int, EpochPosition | None]:
+    """Return the epoch that a loader starts with, and where in it: Megatron's samplers may start anywhere."""
+    start: tuple[int, EpochPosition | None] = getattr(sampler, "first_position", lambda: (0, None))()
+    return start
 
 
 def _end_all(producers: list[Producer]) -> None:

@@ -112,7 +112,10 @@ class RunControl:
     def _read_exclusion(self, path: PathLike) -> Exclusion:
         exclusion = Exclusion(path, self.dataset)
         if "labels" not in self._output_names():
-            raise ValueError("exclude() masks labels, which the batches lack: request them with outputs=")
+            raise ValueError(
+                "exclude() masks labels, which the batches lack: request them with outputs=, of whole rows (without "
+                "context_parallel= and shapes_only=)"
+            )
         self._exclusions[exclusion.digest] = exclusion
         return exclusion
 

@@ -142,7 +142,8 @@ class DatatroveWriter(PairedTokenWriter):
 
 
 def _metadata(n_tokens: int, token_size: int) -> bytes:
-    return f"Unknown Tokenizer|{token_size}|{token_size}\n{n_tokens}\n{humanized(n_tokens)}".encode()
+    # datatrove 0.10 itself writes `Unknown Tokenizer|2|2` here, which its merger cannot read.
+    return f"Unknown Tokenizer|{token_size}\n{n_tokens}\n{humanized(n_tokens)}".encode()
 
 
 def humanized(number: int) -> str:

@@ -12,6 +12,7 @@ from fastpack.torch.datasets import (
     PackedMemMapDatasetBase,
     PackedMemMapDatasetContinuous,
     PackedMemMapDatasetMegatron,
+    PlannedDataset,
     WebDataset,
 )
 from fastpack.torch.loader import StatefulDataLoader, sample_by_sample
@@ -27,6 +28,7 @@ __all__ = [
     "PackedMemMapDatasetBase",
     "PackedMemMapDatasetContinuous",
     "PackedMemMapDatasetMegatron",
+    "PlannedDataset",
     "StatefulDataLoader",
     "WebDataset",
     "from_arrays",

@@ -12,6 +12,7 @@ from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.outputs import Batch, OutputDtype
 from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool, Memory
+from fastpack.loading.context_parallel import CpLayout
 from fastpack.loading.fetch import Fetch, make_fetch
 from fastpack.loading.loader import StatefulDataLoader as _StatefulDataLoader
 from fastpack.loading.protocols import BatchDataset, LoaderOptions
@@ -103,6 +104,9 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         num_threads: int = 1,
         elastic: bool = True,
         cu_seqlens_length: int | None = None,
+        context_parallel: tuple[int, int] | None = None,
+        cp_layout: CpLayout = "zigzag",
+        shapes_only: bool = False,
         pin_memory: bool | None = None,
     ) -> None:
         has_device = torch.cuda.is_available()
@@ -122,6 +126,9 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
             num_threads=num_threads,
             elastic=elastic,
             cu_seqlens_length=cu_seqlens_length,
+            context_parallel=context_parallel,
+            cp_layout=cp_layout,
+            shapes_only=shapes_only,
         )
 
     def _make_pool(self) -> BufferPool:
@@ -141,7 +148,7 @@ class _ConvertedFetch(Fetch):
     """Converts the batches of another fetch."""
 
     def __init__(self, fetch: Fetch, convert: Callable[[Any], Any]) -> None:
-        self._fetch, self._convert = fetch, convert
+        self._fetch, self._convert, self.will_need = fetch, convert, fetch.will_need
 
     def __call__(self, indices: Any) -> Any:
         return self._convert(self._fetch(indices))

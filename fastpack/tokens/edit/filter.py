@@ -17,13 +17,14 @@ from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
 from fastpack.tokens.edit.edit_result import (
     EditResult,
+    EmptyDocuments,
     append_encoded,
     edit_dtype,
     is_kept,
     output_format,
     written_bytes,
 )
-from fastpack.tokens.formats import open_documents
+from fastpack.tokens.edit.edit_source import open_source
 from fastpack.tokens.interop_formats import first_output
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE
 from fastpack.tokens.token_file import DocumentSpans, rows_of_lengths
@@ -116,15 +117,16 @@ def filter_packed_data(
     progress: Progress | None = None,
     dry_run: bool = False,
     format: str | None = None,
+    eos_token_id: int | None = None,
 ) -> EditResult:
-    """Write the documents of a packed file for which `keep(i, tokens)` is true, in their order.
+    """Write the documents of a token file for which `keep(i, tokens)` is true, in their order.
 
     Memory: 16 bytes per document (24 if all are kept), and 50 MiB.
 
     Parameters
     ----------
     src
-        A packed file of any generation.
+        A token file of any format.
     dst
         The output. If no document is kept, it is a valid file without documents.
     keep
@@ -138,6 +140,8 @@ def filter_packed_data(
         Return the result without writing the output.
     format
         Format of the output, such as "megatron"; default: by its suffix, else "pbin".
+    eos_token_id
+        The token that ends documents in sources without document boundaries (`npy`, `bin`, `llmc`, `nanogpt`).
 
     Returns
     -------
@@ -168,9 +172,8 @@ def filter_packed_data(
     """
     decide = keep.mask if isinstance(keep, KeepRules) else _by_tokens(keep)
     needs_tokens = not isinstance(keep, KeepRules) or bool(keep.contains or keep.lacks)
-    return _filter(
-        as_path(src), as_path(dst), decide, if_exists, progress, dry_run, needs_tokens=needs_tokens, format=format
-    )
+    paths = as_path(src), as_path(dst)
+    return _filter(*paths, decide, if_exists, progress, dry_run, needs_tokens, format, eos_token_id)
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -256,20 +259,22 @@ def _filter(
     policy: ExistencePolicy,
     progress: Progress | None,
     dry_run: bool,
-    *,
-    allow_empty: bool = True,
     needs_tokens: bool = True,
     format: str | None = None,
+    eos_token_id: int | None = None,
+    *,
+    allow_empty: bool = True,
 ) -> EditResult:
     """If `decide` does not need tokens, it is also called before writing, to reserve disk space."""
     row = output_format(target, format)
     target = first_output(row.name, target)
     if is_kept([source], target, policy):
         return EditResult(target, written=False, kept_existing=True)
-    with open_documents(source) as file:
+    with open_source(source, eos_token_id) as file:
         spans, size, fingerprint = file.document_spans(), file.dtype.itemsize, common_fingerprint([file])
     n_documents, stored = sum(len(one.rows) for one in spans), edit_dtype(row, size)
-    kept = _kept_documents(spans, size, decide, progress)
+    empty = EmptyDocuments(row)
+    kept = ((data, empty.drop(lengths)) for data, lengths in _kept_documents(spans, size, decide, progress))
     assert row.create is not None
     assert row.predict_size is not None
     if dry_run:
@@ -287,7 +292,10 @@ def _filter(
                 append_encoded(writer, data, lengths, size, stored)
             _check_any(writer.n_documents, allow_empty)
         n_kept, n_tokens, n_bytes = writer.n_documents, writer.n_tokens, written_bytes(row, target)
-    return EditResult(target, n_kept, n_tokens, n_bytes, 1, n_documents - n_kept, written=not dry_run)
+    n_excluded = n_documents - n_kept - empty.n_dropped
+    return EditResult(
+        target, n_kept, n_tokens, n_bytes, left_out=n_excluded, n_empty_dropped=empty.n_dropped, written=not dry_run
+    )
 
 
 def _check_any(n_kept: int, allow_empty: bool) -> None:
