@@ -32,6 +32,7 @@ from .inspection.facts import InspectResult as InspectResult
 from .inspection.inspect import inspect as inspect
 from .inspection.report import ReportResult as ReportResult
 from .inspection.report import report as report
+from .inspection.trace import trace as trace
 from .inspection.verify import verify as verify
 from .io.checksums import write_checksums as write_checksums
 from .loading.config import load_config as load_config

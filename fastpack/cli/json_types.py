@@ -18,6 +18,7 @@ from fastpack.inspection.preview_types import (
     ShardsPreviewJson,
 )
 from fastpack.inspection.report_types import KeptReportJson, ReportJson, SeveralPathsJson, ValidateJson, VerifyJson
+from fastpack.inspection.trace_types import TraceDocumentJson, TraceStepJson
 
 Written = Annotated[bool, "whether the output was written: not in a dry run, and not if it existed and was kept"]
 Kept = Annotated[bool, "whether the output existed and was kept (`--if-exists skip`)"]
@@ -389,6 +390,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "repair": (RepairJson,),
     "report": (ReportJson, KeptReportJson),
     "shuffle": (EditJson, TaskJson),
+    "trace": (TraceStepJson, TraceDocumentJson),
     "validate": (ValidateJson,),
     "verify": (VerifyJson, SeveralPathsJson, TaskJson),
 }

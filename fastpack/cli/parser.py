@@ -40,6 +40,7 @@ COMMANDS = {
     "repair": ("repair",),
     "preview": ("preview",),
     "report": ("report",),
+    "trace": ("trace",),
     "mount": ("mount",),
     "fetch": ("fetch",),
     "bench": ("bench",),
@@ -88,6 +89,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.preview import add_commands
         case "report":
             from fastpack.cli.report import add_commands
+        case "trace":
+            from fastpack.cli.trace import add_commands
         case "mount":
             from fastpack.cli.mount import add_commands
         case "fetch":

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.file_spans import RowSpans
 from fastpack.datasets.outputs import (
     DOCUMENT_OUTPUTS,
     ROW_OUTPUTS,
@@ -62,6 +63,13 @@ class Dataset(Described):
     _epoch = 0
     _closed = False
     _recorded: Recorded | None = None
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # of the constructor
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Keep the arguments, from which a description of a run makes the dataset again."""
+        dataset = super().__new__(cls)
+        dataset._arguments = (arguments, options)
+        return dataset
 
     def _recorded_tokenizer(self) -> Recorded | None:
         """Return a token file of the dataset and its tokenizer, if it is recorded."""
@@ -318,6 +326,45 @@ class WindowDataset(RowDataset):
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         block = self._format.block_in(arrays)
         fill_rows(self._windows.groups(index, self._negative), arrays, block, self._eos, rows)
+
+    def row_spans(self, indices: Indices) -> RowSpans:
+        """Return where the tokens of samples lie in the files, without reading them.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers, as for `batch`.
+
+        Returns
+        -------
+        RowSpans
+            The file and the token range of each sample; the last token of a window is a label only.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range.
+        """
+        return self._windows.spans(item_numbers(indices), self._negative)
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files that `row_spans` numbers.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset in a mixture.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        del source
+        return self._token_files()
+
+    def _token_files(self) -> Sequence[str]:
+        raise NotImplementedError
 
     def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
         fill_window_spans(self._windows, self._eos, spans, arrays, self._negative)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices, RowDataset, Selection, WindowDataset
+from fastpack.datasets.file_spans import RowSpans, Traceable, row_spans
 from fastpack.datasets.map_dataset import Closeable, MapDataset, SampleDataset, Stateful
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.row_format import DATASET_IDX, ConcatenatedRows, TokenRows, without_dataset_idx
@@ -155,6 +156,50 @@ class Concatenation(RowDataset):
                 return False
             forms.append({name: (array.shape, array.dtype) for name, array in dataset.new_outputs(1).items()})
         return bool(forms) and all(form == forms[0] for form in forms)
+
+    def row_spans(self, indices: Indices) -> RowSpans:
+        """Return where the tokens of samples lie in the files of the datasets, without reading them.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers of the concatenation.
+
+        Returns
+        -------
+        RowSpans
+            The dataset, the file and the token range of each sample. Samples of datasets without files have none.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range.
+        """
+        numbers, local = self._locate_many(self._absolute(item_numbers(indices)))
+        found = [row_spans(*np.empty((3, 0), np.int64))]
+        for number, order in _by_dataset(numbers):
+            dataset = self.datasets[number]
+            if isinstance(dataset, Traceable):
+                spans = dataset.row_spans(local[order])
+                found.append(spans._replace(rows=order[spans.rows], sources=np.full(len(spans.rows), number)))
+        joined = RowSpans(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        return joined.chosen(np.argsort(joined.rows, kind="stable"))
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files of a dataset that `row_spans` numbers.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        dataset = self.datasets[source]
+        return dataset.token_files(0) if isinstance(dataset, Traceable) else []
 
     def will_need(self, indices: Indices) -> None:
         """Hint each dataset to prefetch its samples among `indices`.

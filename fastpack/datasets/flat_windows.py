@@ -26,7 +26,7 @@ from fastpack.tokens.flat.shards import check_dtypes, find_shards, scan_shards
 from fastpack.tokens.formats import formats_of
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards, lengths_of, manifest_warnings, open_shards
-from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.token_segment import SegmentPaths, TokenSegment
 
 
 class MemoryMappedDataset(WindowDataset):
@@ -176,6 +176,9 @@ class MemoryMappedDataset(WindowDataset):
         kernels.mask_labels(tokens, self._eos, labels)
         kernels.doc_ids(tokens[:-1], self._eos, doc_ids)
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
+
+    def _token_files(self) -> Sequence[str]:
+        return SegmentPaths(self._files)
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a shard has changed since construction: size, modification time or inode.

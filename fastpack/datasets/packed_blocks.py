@@ -29,6 +29,7 @@ from fastpack.item_numbers import item_numbers, position_of
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
+from fastpack.tokens.token_segment import SegmentPaths
 
 _SAMPLE_DTYPES = {**RETURNED_DTYPE, 8: np.dtype(np.int64)}  # by the bytes of a token
 
@@ -214,6 +215,11 @@ class BlockDataset(WindowDataset, _PackedDataset):
             return ReadWindows([self._shard], [n_windows], self._window, step)
         file = self._file
         return Windows([lambda: file.data], [n_windows], self._window, step)
+
+    def _token_files(self) -> Sequence[str]:
+        if self._stream is not None:
+            return [self._stream.path]
+        return SegmentPaths([self._shard] if self._files is None else self._files)
 
     def _block_format(self) -> TokenRows:
         """Return the format of the rows, in which samples are blocks."""

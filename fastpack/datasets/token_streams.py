@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import Opener
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
@@ -87,6 +88,11 @@ class TokenStream:
         numbers = np.repeat(np.arange(len(spans)), [len(span.rows) for span in spans])
         openers = [partial(np.asarray, span.data) for span in spans]
         return _Runs(self.dtype, openers, numbers, rows[:, 0], rows[:, 1] // size, size)
+
+    @property
+    def path(self) -> str:
+        """The file or folder whose tokens are one sequence."""
+        return self._tokens.path
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a file has changed since it was opened; objects in a store are checked on reading."""
@@ -186,6 +192,11 @@ class StreamWindows(Windows):
             yield copied_group(list(windows), rows)
         else:
             yield WindowGroup(row_addresses(windows), rows, selector, windows)
+
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies among all tokens."""
+        _, starts = self.positions(indices, negative)
+        return row_spans(np.zeros_like(starts), starts, starts + self.n_tokens)
 
     def dtype_of(self, number: int) -> np.dtype[Any]:
         """Return the dtype of the tokens as they are read."""

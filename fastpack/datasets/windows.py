@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import LazyOpeners, MappedShards, Mappings, Opener
 from fastpack.datasets.prefetch import Prefetch
 from fastpack.datasets.window_groups import RowNumbers, Tokens, WindowGroup, address_of, copied_group, dtype_selector
@@ -99,6 +100,11 @@ class Windows:
         starts *= self.step
         return shards, starts
 
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies; the number of a file is that of its shard."""
+        shards, starts = self.positions(indices, negative)
+        return row_spans(shards, starts, starts + self.n_tokens)
+
     def _mixed_groups(
         self, numbers: list[int], starts: npt.NDArray[np.int64], rows: RowNumbers
     ) -> Iterator[WindowGroup]:
@@ -162,6 +168,11 @@ class ChosenWindows(Windows):
     def __init__(self, opener: Opener, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
         super().__init__([opener], [len(starts)], n_tokens, 1)
         self.starts = starts
+
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies."""
+        shards, samples = self.positions(indices, negative)
+        return row_spans(shards, self.starts[samples], self.starts[samples] + self.n_tokens)
 
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[WindowGroup]:
         """Yield groups as `Windows.groups`; ValueError for a window outside the array."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
@@ -15,7 +13,7 @@ from fastpack.loading.adapters import SamplerAdapter, as_batch_dataset, as_resum
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of, row_options
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.context_parallel import CpLayout, default_sampler
-from fastpack.loading.fetch import BatchOptions, Fetch, make_fetch, warm_kernels
+from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch, warm_kernels
 from fastpack.loading.producer import Producer
 from fastpack.loading.progress import Progress
 from fastpack.loading.protocols import BatchDataset, LoaderOptions, ResumableSampler
@@ -187,18 +185,17 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self.cu_seqlens_length = cu_seqlens_length
         self.context_parallel, self.shapes_only = context_parallel, shapes_only
         self.cp_layout: CpLayout = cp_layout
-        self._progress = Progress(self.sampler, batch_size)
+        self._progress, self._exclusions = Progress(self.sampler, batch_size), {}
         self._go_to(*first_position(self._sampler))
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
         warm_kernels(self.dataset, self._options(), lambda: len(self) * self.batch_size)
 
     def _attach(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: a signal handler may request the state within next()
-        _LOADERS.add(self)
+        self._attach_lock()
         self._pool = self._make_pool()
-        self._fetch = self._make_fetch()
         self._producers: list[Producer] = []  # the current one, if any
+        self._apply_exclusions()
         # The thread refers to its producer only: a loader that is garbage collected ends its thread.
         weakref.finalize(self, _end_all, self._producers).atexit = False
 
@@ -209,6 +206,15 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     def _make_fetch(self) -> Fetch:
         """Return what makes a batch; it must not refer to the loader."""
         return make_fetch(self.dataset, self._options(), self._pool)
+
+    def _output_names(self) -> Sequence[str]:
+        """Return the names of the arrays of a batch."""
+        if self.context_parallel is not None or self.shapes_only:
+            return []
+        arguments = batch_arguments(self.dataset, self._options())
+        if arguments is None or not isinstance(self.dataset, BatchDataset):
+            return []
+        return list(self.dataset.new_outputs(0, **arguments))
 
     def _options(self) -> BatchOptions:
         whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
@@ -416,6 +422,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
             sampler.load_state_dict(state["sampler"])
         self._progress.load(state.get("elastic", {}).get("run") if self.elastic else None, epoch, position)
         self._go_to(epoch, position)
+        self._apply_exclusions()
 
     def close(self) -> None:
         """End the background thread and wait for it. The loader can be used again."""
@@ -440,18 +447,6 @@ def first_position(sampler: ResumableSampler) -> tuple[int, EpochPosition | None
     """Return the epoch that a loader starts with, and where in it: Megatron's samplers may start anywhere."""
     start: tuple[int, EpochPosition | None] = getattr(sampler, "first_position", lambda: (0, None))()
     return start
-
-
-_LOADERS: weakref.WeakSet[StatefulDataLoader[Any]] = weakref.WeakSet()
-
-
-def _unlock_all() -> None:
-    """In a forked child, replace locks that threads of the parent may hold."""
-    for loader in list(_LOADERS):
-        loader._lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _end_all(producers: list[Producer]) -> None:

@@ -185,6 +185,17 @@ class MixtureEpochs(EpochSampler):
         counts[: len(found)] = found
         return counts
 
+    def run_order(self) -> Order:
+        """Return the order of the whole run, from its first sample on; needs no_repeat=True.
+
+        Returns
+        -------
+        Order
+            The sample at each position of the run.
+        """
+        history = self._history or MixtureHistory(self._shares(), self.seed, self.shuffle)
+        return ScheduledMixture(self.sizes, self.offsets, history, 0, self.seed, self.shuffle)
+
     def _computed_order(self, num_replicas: int, epoch: int) -> Order:
         sizes, offsets = self.sizes, self.offsets
         if not self.no_repeat:

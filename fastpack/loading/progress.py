@@ -150,7 +150,7 @@ class Progress:
         per_epoch = _length(self._sampler) // self._batch_size if epoch else 0
         self.step = epoch * per_epoch + position.batches(ranks, self._batch_size)
         self.samples = epoch * per_epoch * self._batch_size * ranks + position.consumed
-        self.record = RunRecord(requested_skips=self.record.requested_skips)
+        self.record = RunRecord(requested_skips=self.record.requested_skips, excluded=self.record.excluded)
         for first, last in self.record.requested_skips:
             self.record.add_skip(first, last, self.step)
 

@@ -91,6 +91,7 @@ class RunRecord:
     legs: list[Leg] = field(default_factory=list)
     skips: list[tuple[int, int]] = field(default_factory=list)  # that take effect; first and last step
     requested_skips: list[tuple[int, int]] = field(default_factory=list)  # of this process
+    excluded: list[dict[str, Any]] = field(default_factory=list)  # lists of documents, as `ExcludedFile`
     counted: list[int] = field(default_factory=list)  # delivered samples by source before `counted_to`
     counted_to: int = 0  # in samples of the run
 
@@ -148,14 +149,18 @@ class RunRecord:
         return {
             "legs": [list(astuple(leg)) for leg in self.legs],
             "skips": [list(skip) for skip in self.skips],
+            "excluded": [dict(one) for one in self.excluded],
             "counted": [*self.counted],
             "counted_to": self.counted_to,
         }
 
     def load(self, state: Mapping[str, Any], step: int) -> None:
-        """Continue the record of a state at `step`; skips that were requested in this process remain in force."""
+        """Continue the record of a state at `step`; skips and exclusions of this process remain in force."""
         self.legs = [Leg(*leg) for leg in state["legs"]]
         self.skips = [(first, last) for first, last in state["skips"]]
+        known = [one["digest"] for one in state["excluded"]]
+        here = [{**one, "step": step} for one in self.excluded if one["digest"] not in known]
+        self.excluded = [*map(dict, state["excluded"]), *here]
         self.counted, self.counted_to = list(state["counted"]), state["counted_to"]
         for first, last in self.requested_skips:
             self.add_skip(first, last, step)

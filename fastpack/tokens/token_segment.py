@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -101,6 +102,19 @@ class TokenSegment:
         end = min(self.offset + self.length * self.dtype.itemsize, _start_of_final_hole(self.path, len(data)))
         length = min(self.length, -(-used_bytes(data, self.offset, end) // self.dtype.itemsize) + keep)
         return self if length == self.length else replace(self, length=length)
+
+
+class SegmentPaths(Sequence[str]):
+    """The paths of segments, each read on access."""
+
+    def __init__(self, segments: Sequence[TokenSegment]) -> None:
+        self.segments = segments
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.segments[number].path
 
 
 def version_of(stamp: tuple[int, int | None, int | str | None] | None) -> Status | None:
