@@ -40,6 +40,11 @@ class GPTDataset(RowDataset):
     with inter_document_masking it contains the bounds of documents, with reset_position_ids the places after EOD tokens
     (where Megatron's reset_attention_mask separates tokens), and otherwise the bounds of rows.
 
+    Parameters
+    ----------
+    samples, masks
+        What `build` makes of its arguments.
+
     Notes
     -----
     Document order and sample order come from one stream of NumPy's legacy generator, and blends from Megatron's greedy
