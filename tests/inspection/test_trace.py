@@ -92,6 +92,13 @@ def sampler_of(dataset: Any, ranks: int, rank: int, order: str) -> Any:
     return fastpack.DistributedSampler(dataset, ranks, rank, seed=5, order=order)
 
 
+def megatron_sampler_of(dataset: Any, ranks: int, rank: int, size: int, order: str) -> Any:
+    n = len(dataset)
+    if order == "megatron":
+        return fastpack.MegatronPretrainingSampler(n, 0, size, rank, ranks)
+    return fastpack.MegatronPretrainingRandomSampler(None, n, 0, size, rank, ranks, order == "megatron_sharded")
+
+
 def tokens_of(entry: dict[str, Any]) -> Any:
     if entry["file"].endswith(".npy"):
         return np.load(entry["file"])[entry["start"] : entry["end"]]
@@ -148,8 +155,15 @@ class RecordedRun:
                             break
             state = json.loads(json.dumps(self.loaders[-1].state_dict()))
 
+    def micro_batch_size(self, batch_size: int) -> int:
+        """Return a divisor of the batch size; the same in all legs where the order depends on it."""
+        return batch_size // (2 - batch_size % 2) if self.order == "megatron" else 1
+
     def loader(self, ranks: int, rank: int, batch_size: int) -> Any:
-        sampler = sampler_of(self.dataset, ranks, rank, self.order)
+        if self.order.startswith("megatron"):
+            sampler = megatron_sampler_of(self.dataset, ranks, rank, self.micro_batch_size(batch_size), self.order)
+        else:
+            sampler = sampler_of(self.dataset, ranks, rank, self.order)
         outputs = (tokens_name(self.dataset), "labels")
         return fastpack.StatefulDataLoader(self.dataset, batch_size, sampler, outputs=outputs, prefetch=0)
 
@@ -165,6 +179,9 @@ CASES: list[tuple[Callable[[Path], Any], str]] = [
     (planned, "feistel"),
     (plans, "no_repeat"),
     (gpt, "torch"),
+    (gpt, "megatron"),
+    (windows, "megatron_sharded"),
+    (blocks, "megatron_random"),
 ]
 
 
@@ -277,6 +294,37 @@ def test_other_files_of_plans_and_blends_are_noticed(tmp_path: Path, make: Calla
         fastpack.plan([tmp_path / "d.pbin"] * 3, tmp_path / "a.plan", seq_length=30, if_exists="overwrite")
     with pytest.raises(ValueError, match="its files changed"):
         fastpack.trace(run, step=0)
+
+
+@pytest.mark.parametrize("order", ["megatron", "megatron_sharded", "megatron_random"])
+def test_consumed_samples_and_other_micro_batches(tmp_path: Path, order: str) -> None:
+    """A run that begins in the middle, and whose second epoch has another micro-batch size."""
+    dataset, state, expected = blocks(tmp_path), None, {}
+    for size in (4, 2):
+        samplers = [megatron_sampler_of(dataset, 2, rank, size, order) for rank in range(2)]
+        if size == 4:
+            samplers = [type(one)(*arguments(one, order, 16)) for one in samplers]
+        for rank, sampler in enumerate(samplers):
+            loader = fastpack.StatefulDataLoader(dataset, 4, sampler, prefetch=0, outputs=("input_ids",))
+            if state is not None:
+                loader.load_state_dict(state)
+            for batch in loader:
+                expected[loader.step - 1, rank] = batch["input_ids"].tolist()
+        state = loader.state_dict()
+    run = json.loads(json.dumps(loader.describe()))
+    assert len(run["run"]["legs"]) == 2
+    for (step, rank), rows in expected.items():
+        found = row_tokens(fastpack.trace(run, step=step, rank=rank, dataset=dataset), 4)
+        assert [row[:-1] for row in found] == rows
+    if order == "megatron":
+        sampler = fastpack.MegatronPretrainingSampler(len(dataset), 0, 4, 0, 1, drop_last=False)
+        with pytest.raises(ValueError, match="drop_last=False of Megatron's sampler cannot be described"):
+            fastpack.StatefulDataLoader(dataset, 4, sampler).describe()
+
+
+def arguments(sampler: Any, order: str, consumed: int) -> list[Any]:
+    common = [sampler.total_samples, consumed, 4, sampler.rank, 2]
+    return common if order == "megatron" else [None, *common, order == "megatron_sharded"]
 
 
 def test_wrong_questions(tmp_path: Path) -> None:
