@@ -63,7 +63,7 @@ class Dataset(Described):
     _epoch = 0
     _closed = False
     _recorded: Recorded | None = None
-    _arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # of the constructor
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # of the constructor, or of `_described`
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Keep the arguments, from which a description of a run makes the dataset again."""

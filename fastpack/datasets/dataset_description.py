@@ -16,10 +16,12 @@ from fastpack.datasets.base import Dataset, WindowDataset
 # Where the classes of datasets are, which a description names.
 MODULES = {
     "CombinedDataset": "fastpack.datasets.mixture",
+    "GPTDataset": "fastpack.datasets.gpt.gpt_dataset",
     "MemoryMappedDataset": "fastpack.datasets.flat_windows",
     "MixtureDataset": "fastpack.datasets.mixture",
     "PackedMemMapDatasetContinuous": "fastpack.datasets.packed_blocks",
     "PackedMemMapDatasetMegatron": "fastpack.datasets.packed_megatron",
+    "PlannedDataset": "fastpack.datasets.planned",
     "TatmMemmapDataset": "fastpack.datasets.tatm",
     "WebDataset": "fastpack.webdataset.dataset",
 }
@@ -36,7 +38,7 @@ def describe_dataset(dataset: Any) -> dict[str, Any]:
     # The classes of fastpack.torch have the names and arguments of their base classes.
     found = next(one for one in type(dataset).__mro__ if one.__module__.split(".")[:2] != ["fastpack", "torch"])
     given, options = dataset._arguments
-    named = inspect.signature(found).bind(*given, **options).arguments
+    named = inspect.signature(_maker(found)).bind(*given, **options).arguments
     arguments = {name: _json_value(value, f"{found.__name__}({name}=...)") for name, value in named.items()}
     return {
         "class": found.__name__,
@@ -44,6 +46,11 @@ def describe_dataset(dataset: Any) -> dict[str, Any]:
         "samples": len(dataset),
         "fingerprint": fingerprint(dataset),
     }
+
+
+def _maker(found: Any) -> Any:
+    """Return what makes a dataset of this class of its recorded arguments: the class, or what it has instead."""
+    return getattr(found, "_described", found)
 
 
 def _json_value(value: Any, where: str) -> Any:
@@ -63,10 +70,12 @@ def _json_value(value: Any, where: str) -> Any:
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """Return a digest of the number of samples and, for windows, of how many each file has."""
+    """Return a digest of the number of samples and of what else identifies the files."""
     digest = hashlib.blake2b(str(len(dataset)).encode(), digest_size=8)
     if isinstance(dataset, WindowDataset):
         digest.update(dataset._windows.cumulative.tobytes())
+    elif hasattr(dataset, "_identity"):  # bytes that differ for other files
+        digest.update(dataset._identity())
     return digest.hexdigest()
 
 
@@ -77,7 +86,7 @@ def open_described(description: Mapping[str, Any]) -> Dataset:
         raise ValueError(f"the run's dataset is a {name}: pass trace() the dataset, which it cannot open")
     found = getattr(importlib.import_module(MODULES[name]), name)
     arguments = {name: _opened(value) for name, value in description["arguments"].items()}
-    dataset: Dataset = found(**arguments)
+    dataset: Dataset = _maker(found)(**arguments)
     if len(dataset) != description["samples"] or fingerprint(dataset) != description["fingerprint"]:
         raise ValueError(
             f"{dataset!r} is not the dataset of the run, which had {description['samples']} samples: its files changed"

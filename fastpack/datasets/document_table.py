@@ -15,11 +15,12 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Places(NamedTuple):
-    """The file of each document, and its tokens [start, end) there; int64 [k] each."""
+    """The file of each document, its tokens [start, end) there, and its number in the file; int64 [k] each."""
 
     file: Numbers
     start: Numbers
     end: Numbers
+    number: Numbers
 
 
 class DocumentTable:
@@ -66,7 +67,7 @@ class DocumentTable:
         if not self._is_read[files].all():
             self._read(np.unique(files).tolist())
         entries = documents - self._pass_begins[passes] + self._first[files]
-        return Places(files, self.starts[entries], self.ends[entries])
+        return Places(files, self.starts[entries], self.ends[entries], entries - self._first[files])
 
     def _read(self, numbers: list[int]) -> None:
         """Read the document boundaries of files."""

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset, WindowDataset
 from fastpack.datasets.concatenation import Concatenation
-from fastpack.datasets.file_spans import RowSpans, Traceable
+from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
 from fastpack.datasets.map_dataset import MapDataset
 from fastpack.tokens.formats import open_tokens
+from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import SegmentPaths, TokenSegment
 
 
@@ -45,6 +46,9 @@ class FileDocuments:
         path = self.path(source, file)
         if path not in self._ends:
             dataset = source_of(self._dataset, source)
+            if isinstance(dataset, OpenFiles):
+                self._ends[path] = _ends_in(dataset._open_file(file))
+                return self._ends[path]
             eos = dataset._eos if isinstance(dataset, WindowDataset) else None
             files = self._dataset.token_files(source) if isinstance(self._dataset, Traceable) else []
             segment = files.segments[file] if isinstance(files, SegmentPaths) else None
@@ -99,6 +103,12 @@ class FileDocuments:
                     found.append((row, offset + begin - start, source, file, begin, stop, known))
         columns = np.array(found, np.int64).reshape(-1, len(RowSpans._fields)).T
         return RowSpans(*columns)
+
+
+def _ends_in(tokens: TokenFile) -> npt.NDArray[np.int64] | None:
+    """Return the document ends of a file and close it; None if its documents are not in order."""
+    with tokens:
+        return tokens.document_ends().copy() if tokens.is_contiguous() else None
 
 
 def _document_ends(path: str, eos: int | None, segment: TokenSegment | None) -> npt.NDArray[np.int64] | None:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.tokens.token_file import TokenFile
+
 Numbers = npt.NDArray[np.int64]
 
 
@@ -54,6 +56,15 @@ class Traceable(Protocol):
 
     def token_files(self, source: int, /) -> Sequence[str]:
         """Return the files of a source by number."""
+        ...
+
+
+@runtime_checkable
+class OpenFiles(Protocol):
+    """A traceable dataset that opens its token files itself, with the document boundaries that it uses."""
+
+    def _open_file(self, number: int, /) -> TokenFile:
+        """Open a file, by its number in `row_spans`; the caller closes it."""
         ...
 
 

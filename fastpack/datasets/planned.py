@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Indices, RowDataset
 from fastpack.datasets.document_table import DocumentTable
+from fastpack.datasets.file_spans import RowSpans
 from fastpack.datasets.outputs import LOSS_MASK, OUTPUTS, PAIR_OUTPUTS, ROW_OUTPUTS, WHOLE_OUTPUTS, Arrays
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import PlannedRows
@@ -21,7 +22,9 @@ from fastpack.errors import FormatError
 from fastpack.io import PathLike, stat_of
 from fastpack.item_numbers import item_number, item_numbers
 from fastpack.plans.plan_file import PlanFile, Segments
+from fastpack.plans.plan_sources import open_all
 from fastpack.tokens.common_fingerprint import described_files
+from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import stamp_of
 
 
@@ -105,7 +108,7 @@ class PlannedDataset(RowDataset):
 
     _subject = "plan_path"
     _shown = facts(rows="_total", seq_length="seq_length", sources=lambda self: self.plan.sources, closed="_closed")
-    _not_pickled: ClassVar[tuple[str, ...]] = ("plan", "_format", "_table", "_reader", "_passes")
+    _not_pickled: ClassVar[tuple[str, ...]] = ("plan", "_format", "_table", "_reader", "_passes", "_file_sources")
 
     def __init__(
         self,
@@ -127,7 +130,9 @@ class PlannedDataset(RowDataset):
 
     def _attach(self) -> None:
         self.plan = PlanFile(self.plan_path)
-        self._table = DocumentTable(self.plan.open_sources())
+        passes = self.plan.open_sources()
+        self._table = DocumentTable(passes)
+        self._file_sources = {id(file): source for file, source in zip(passes, self.plan.sources, strict=True)}
         self._reader = SegmentReader(self._table.files)
         self._passes = self._table.passes(self._reader.first_tokens)
         self._format = PlannedRows(self.plan.seq_length, True, names=self.outputs)
@@ -172,6 +177,55 @@ class PlannedDataset(RowDataset):
         """
         found = self._segments(np.array([item_number(i)]))
         return np.stack([found.document, found.start, found.end], axis=1)
+
+    def row_spans(self, indices: Indices) -> RowSpans:
+        """Return where the tokens of rows lie in the token files.
+
+        Parameters
+        ----------
+        indices
+            Row numbers, as for `batch`.
+
+        Returns
+        -------
+        RowSpans
+            One run of tokens for each segment, with the number of its document in its file; padding has none.
+
+        Raises
+        ------
+        IndexError
+            If a number is out of range.
+        """
+        found = self._segments(item_numbers(indices))
+        place, lengths = self._table.locate(found.document), found.end - found.start
+        before = np.cumsum(lengths) - lengths
+        offsets = before - before[np.searchsorted(found.row, found.row)]
+        starts, ends, zeros = place.start + found.start, place.start + found.end, np.zeros_like(lengths)
+        return RowSpans(found.row, offsets, zeros, place.file, starts, ends, place.number)
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files that `row_spans` numbers.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset in a mixture: 0.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        return [file.path for file in self._table.files] if source == 0 else ()
+
+    def _open_file(self, number: int) -> TokenFile:
+        source = self._file_sources[id(self._table.files[number])]
+        return open_all([source], self.plan.folder, times_count=False)[0]
+
+    def _identity(self) -> bytes:
+        plan = self.plan
+        counts = [(source.n_documents, source.n_tokens) for source in plan.sources]
+        return repr((plan.seq_length, plan.algorithm, plan.long, plan.seed, plan.n_segments, counts)).encode()
 
     def _segments(self, index: Numbers) -> Segments:
         self._check_open()

@@ -15,7 +15,7 @@ from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.dataset_description import open_described
 from fastpack.datasets.file_documents import FileDocuments, source_of
-from fastpack.datasets.file_spans import RowSpans, Traceable
+from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
 from fastpack.datasets.mixture import MixtureDataset
 from fastpack.io import PathLike
 from fastpack.loading.run_description import RunOrder
@@ -60,10 +60,10 @@ def trace(
         One entry per document of a row: "rank", "row" (in the batch of the rank), "source" (the name of the dataset in
         a mixture), "sample" (its number), and for token files "file", "document" (its number in the file, from 0; None
         if the boundaries are unknown), "start" and "end": tokens of the file, end exclusive. The last token of a row is
-        a label only. "corpus" and "line", the file and the line or row (from 1) that the document was packed from, if
-        `pack` had record_lines=True. For a `WebDataset`, "key". Entries of a step that was skipped have "skipped":
-        True. For `document`: one entry per row that contains tokens of it, "step", "rank", "row", "source" and
-        "sample".
+        a label only, except in the rows of plans; padding has no entry. "corpus" and "line", the file and the line or
+        row (from 1) that the document was packed from, if `pack` had record_lines=True. For a `WebDataset`, "key".
+        Entries of a step that was skipped have "skipped": True. For `document`: one entry per row that contains tokens
+        of it, "step", "rank", "row", "source" and "sample".
 
     Raises
     ------
@@ -165,6 +165,9 @@ class TracedRun:
         spans = self.dataset.row_spans(np.array([entry["sample"]], np.int64))
         own = np.flatnonzero(spans.offsets <= entry["column"])[-1]
         source: Any = source_of(self.dataset, int(spans.sources[own]))
+        if isinstance(source, OpenFiles):
+            with source._open_file(int(spans.files[own])) as file:
+                return np.array(file.tokens(entry["start"], entry["end"]))
         assert isinstance(source, WindowDataset)
         start = int(spans.starts[own])
         window = source._windows.window(int(spans.files[own]), start)

@@ -69,8 +69,12 @@ class Exclusion:
                     numbers[place].add(number)
         self._ranges = {place: _ranges(documents, place, found) for place, found in numbers.items()}
 
-    def mask(self, dataset: Traceable, indices: npt.NDArray[np.int64], labels: Any) -> None:
-        """Set the labels [B, L] of the samples `indices` that are tokens of an excluded document to -100."""
+    def mask(self, dataset: Traceable, indices: npt.NDArray[np.int64], batch: Any) -> None:
+        """Set the labels [B, L] of the samples `indices` that are tokens of an excluded document to -100.
+
+        Where a batch has a loss_mask, that becomes 0.
+        """
+        outputs = [(batch[name], value) for name, value in (("labels", IGNORED), ("loss_mask", 0)) if name in batch]
         spans = dataset.row_spans(indices)
         for place, ranges in self._ranges.items():
             for k in np.flatnonzero((spans.sources == place[0]) & (spans.files == place[1])).tolist():
@@ -78,9 +82,9 @@ class Exclusion:
                 first, last = np.searchsorted(ranges[:, 1], start, "right"), np.searchsorted(ranges[:, 0], end, "left")
                 shift = int(spans.offsets[k]) - start - 1  # the label in a column is the token of the next one
                 for begin, stop in ranges[first:last].tolist():
-                    labels[int(spans.rows[k]), max(0, max(begin, start) + shift) : max(0, min(stop, end) + shift)] = (
-                        IGNORED
-                    )
+                    columns = slice(max(0, max(begin, start) + shift), max(0, min(stop, end) + shift))
+                    for array, value in outputs:
+                        array[int(spans.rows[k]), columns] = value
 
 
 def _ranges(documents: FileDocuments, place: FileNumber, numbers: set[int]) -> npt.NDArray[np.int64]:
@@ -101,7 +105,7 @@ class ExcludingFetch(Fetch):
     def __call__(self, indices: Any) -> Any:
         batch = self._fetch(indices)
         for exclusion in self._exclusions:
-            exclusion.mask(self._dataset, item_numbers(indices), batch["labels"])
+            exclusion.mask(self._dataset, item_numbers(indices), batch)
         return batch
 
     @contextmanager

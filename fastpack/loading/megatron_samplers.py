@@ -149,7 +149,8 @@ class MegatronPretrainingSampler(MegatronSampler):
         return {"order": "megatron", "shuffle": False, "sizes": [self.total_samples]}
 
     def _layout(self, base_num_replicas: int) -> tuple[Order, int]:
-        return StraightOrder(self.total_samples), self.global_order_length(base_num_replicas)
+        del base_num_replicas  # what is left at the end of an epoch may fill micro-batches of fewer ranks
+        return StraightOrder(self.total_samples), self.total_samples
 
     def _own_steps(self) -> Steps:
         return self._steps_after(0, 0)

@@ -10,6 +10,7 @@ import numpy as np
 from fastpack.datasets.base import RowDataset
 from fastpack.datasets.mixture import MixtureDataset
 from fastpack.loading.adapters import as_resumable_sampler
+from fastpack.loading.megatron_samplers import MegatronSampler
 from fastpack.loading.mixture_epochs import MixtureEpochs
 from fastpack.loading.resume import EpochPosition
 from fastpack.loading.run_record import Counts, Drawn, Leg, RunRecord
@@ -69,7 +70,8 @@ class Progress:
             self.record.count(self.samples, self._drawn(), samples)
             self.samples = samples
         ranks = self._num_replicas
-        leg = Leg(self.step, epoch, position.consumed, position.base, ranks, self._batch_size, samples)
+        micro = self._sampler.micro_batch_size if isinstance(self._sampler, MegatronSampler) else 0
+        leg = Leg(self.step, epoch, position.consumed, position.base, ranks, self._batch_size, samples, 0, micro)
         if not self._is_recorded(leg):
             self.record.begin(leg)
 
@@ -80,8 +82,8 @@ class Progress:
             return False
         per_step = leg.num_replicas * leg.batch_size
         consumed = found.start.consumed + found.batch * per_step
-        ranks = (found.leg.num_replicas, found.leg.batch_size)
-        here = Leg(leg.step, found.epoch, consumed, found.start.base, *ranks, found.samples)
+        ranks, batch_size, micro = found.leg.shape
+        here = Leg(leg.step, found.epoch, consumed, found.start.base, ranks, batch_size, found.samples, 0, micro)
         return here == leg
 
     def advance(self, n_skipped: int, n_delivered: int = 1) -> None:

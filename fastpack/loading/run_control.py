@@ -81,9 +81,10 @@ class RunControl:
     def exclude(self, *, documents: PathLike) -> int:
         """Train on no token of these documents from the next batch on: their labels become -100.
 
-        Rows keep their places and their other labels, so nothing else in the run changes; the tokens remain in
-        input_ids, as context of the documents after them. Call it on every rank at the same step. The list is part of
-        the state by its path and digest: keep the file. In this process it also applies after `load_state_dict`.
+        A loss_mask becomes 0 there. Rows keep their places and their other labels, so nothing else in the run changes;
+        the tokens remain in input_ids, as context of the documents after them. Call it on every rank at the same step.
+        The list is part of the state by its path and digest: keep the file. In this process it also applies after
+        `load_state_dict`.
 
         Parameters
         ----------

@@ -11,6 +11,11 @@ import numpy.typing as npt
 
 from fastpack.datasets.dataset_description import describe_dataset
 from fastpack.loading.base_sampler import EpochSampler
+from fastpack.loading.megatron_samplers import (
+    MegatronPretrainingRandomSampler,
+    MegatronPretrainingSampler,
+    MegatronSampler,
+)
 from fastpack.loading.mixture_epochs import MixtureEpochs
 from fastpack.loading.mixture_sampler import MixtureSampler
 from fastpack.loading.resumable_sampler import ResumableDistributedSampler
@@ -18,7 +23,13 @@ from fastpack.loading.run_record import RunRecord, StepPosition
 from fastpack.loading.sampler import DistributedSampler
 
 FORMAT, VERSION = "fastpack-run", 1
-SAMPLERS = (DistributedSampler, MixtureSampler, ResumableDistributedSampler)
+SAMPLERS = (
+    DistributedSampler,
+    MegatronPretrainingRandomSampler,
+    MegatronPretrainingSampler,
+    MixtureSampler,
+    ResumableDistributedSampler,
+)
 
 
 def describe_run(dataset: Any, sampler: Any, run: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,6 +39,8 @@ def describe_run(dataset: Any, sampler: Any, run: Mapping[str, Any]) -> dict[str
         raise ValueError(
             f"a run in the order of a {type(sampler).__name__} cannot be described: use a sampler of fastpack"
         )
+    if isinstance(sampler, MegatronSampler) and not sampler.drop_last:
+        raise ValueError("a run with drop_last=False of Megatron's sampler cannot be described: its ranks end apart")
     described: dict[str, Any] = {"class": kind.__name__, **sampler.fingerprint()}
     if isinstance(sampler, MixtureEpochs):
         described |= {"names": sampler.all_names, "mixture": sampler.state_dict().get("mixture")}
@@ -65,7 +78,7 @@ class RunOrder:
         self.record = RunRecord()
         self.record.load(description["run"], 0)
         self.n_steps: int = description["run"]["step"]
-        self._orders: dict[tuple[int, int], Callable[[npt.NDArray[np.int64]], Any]] = {}
+        self._orders: dict[tuple[int, int, int], Callable[[npt.NDArray[np.int64]], Any]] = {}
 
     def samples(self, step: int, rank: int | None = None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the rank and the sample number of each row of a step, both int64 [rows]; by default of all ranks.
@@ -102,22 +115,31 @@ class RunOrder:
             epoch, offset = 0, place.samples - first
         else:
             epoch, offset = place.epoch, place.start.consumed
-        key = (epoch, place.start.base)
+        size, ranks = place.leg.micro_batch, place.leg.num_replicas
+        if self._sampler_of["class"] == "MegatronPretrainingSampler":  # ranks take micro-batches, not samples, in turn
+            own, rank = np.divmod(positions, ranks)
+            positions = (own // size * ranks + rank) * size + own % size
+        key = (epoch, place.start.base, size)
         if key not in self._orders:
             self._orders = {key: self._order(*key)}  # torch's order is held as a whole: only one
         found: npt.NDArray[np.int64] = self._orders[key](positions + offset).astype(np.int64)
         return found
 
-    def _order(self, epoch: int, base: int) -> Callable[[npt.NDArray[np.int64]], Any]:
-        sampler = self._sampler(base)
+    def _order(self, epoch: int, base: int, micro_batch: int) -> Callable[[npt.NDArray[np.int64]], Any]:
+        sampler = self._sampler(base, micro_batch)
         sampler.set_epoch(epoch)
         if isinstance(sampler, MixtureEpochs) and sampler.no_repeat:
             return sampler.run_order().at
         order, length = sampler._layout(base)
         return lambda positions: order.at(positions % max(1, length) % order.n)
 
-    def _sampler(self, ranks: int) -> EpochSampler:
+    def _sampler(self, ranks: int, micro_batch: int) -> EpochSampler:
         given = self._sampler_of
+        if given["class"] == "MegatronPretrainingSampler":
+            return MegatronPretrainingSampler(given["sizes"][0], 0, micro_batch, 0, ranks)
+        if given["class"] == "MegatronPretrainingRandomSampler":
+            sharding = given["data_sharding"]
+            return MegatronPretrainingRandomSampler(None, given["sizes"][0], 0, micro_batch, 0, ranks, sharding)
         common = {"shuffle": given["shuffle"], "seed": given["seed"], "drop_last": given["drop_last"]}
         if given["class"] == "DistributedSampler":
             return DistributedSampler(range(given["sizes"][0]), ranks, 0, order=given["order"], **common)

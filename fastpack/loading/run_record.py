@@ -35,6 +35,8 @@ class Leg:
         The samples of the run before the first step, skipped ones included.
     period
         The steps of an epoch, if the leg continues with whole epochs; 0 while it is in one epoch.
+    micro_batch
+        The micro_batch_size of Megatron's samplers; 0 for others.
     """
 
     step: int
@@ -45,10 +47,21 @@ class Leg:
     batch_size: int
     samples: int
     period: int = 0
+    micro_batch: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """What stays the same in a leg: ranks, batch size, micro-batch size."""
+        return self.num_replicas, self.batch_size, self.micro_batch
+
+    def values(self) -> list[int]:
+        """Return the leg as a list, without a micro_batch of 0."""
+        values = list(astuple(self))
+        return values if self.micro_batch else values[:-1]
 
     def continued(self, other: Leg) -> bool:
         """Continue with the epoch that `other` begins; return False if it is not the next one of this leg."""
-        same = (self.num_replicas, self.batch_size) == (other.num_replicas, other.batch_size)
+        same = self.shape == other.shape
         n_steps, n_epochs = other.step - self.step, other.epoch - self.epoch
         whole = not self.consumed and not other.consumed and self.base == other.base == self.num_replicas
         period = self.period or n_steps
@@ -147,7 +160,7 @@ class RunRecord:
     def state(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         return {
-            "legs": [list(astuple(leg)) for leg in self.legs],
+            "legs": [leg.values() for leg in self.legs],
             "skips": [list(skip) for skip in self.skips],
             "excluded": [dict(one) for one in self.excluded],
             "counted": [*self.counted],

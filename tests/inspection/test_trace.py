@@ -62,11 +62,41 @@ def combined(folder: Path) -> Any:
     return CombinedDataset([windows(folder), blocks(folder)])
 
 
+def planned(folder: Path) -> Any:
+    first, second = packed(folder / "d.pbin", 6), packed(folder / "e.pbin", 7)
+    fastpack.convert([second], folder / "e", format="megatron")
+    fastpack.plan([first, folder / "e", first], folder / "a.plan", seq_length=30, seed=4)
+    return fastpack.PlannedDataset(folder / "a.plan", pad_token_id=99)
+
+
+def gpt(folder: Path) -> Any:
+    paths = [packed(folder / "f.pbin", 8), packed(folder / "g.pbin", 9), shards(folder / "gpt", 10, 1) / "0.npy"]
+    blend = [2, paths[0], 1.5, str(paths[1]), 1, paths[2]]
+    split = {"num_samples": (400, 30, 0), "split": "8,2,0", "eod_token_id": EOS}
+    return fastpack.GPTDataset.build(blend, 12, 1234, **split)[0]
+
+
+def plans(folder: Path) -> Any:
+    return fastpack.MixtureDataset([planned(folder), shorter_plan(folder)], ["web", "code"])
+
+
+def shorter_plan(folder: Path) -> Any:
+    fastpack.plan([packed(folder / "h.pbin", 11)], folder / "b.plan", seq_length=30, long="truncate")
+    return fastpack.PlannedDataset(folder / "b.plan", pad_token_id=99)
+
+
 def sampler_of(dataset: Any, ranks: int, rank: int, order: str) -> Any:
     if order == "no_repeat":
         sizes = dataset.cumulative_sizes
         return fastpack.MixtureSampler(sizes, [2, 1], ranks, rank, no_repeat=True, names=["web", "code"])
     return fastpack.DistributedSampler(dataset, ranks, rank, seed=5, order=order)
+
+
+def megatron_sampler_of(dataset: Any, ranks: int, rank: int, size: int, order: str) -> Any:
+    n = len(dataset)
+    if order == "megatron":
+        return fastpack.MegatronPretrainingSampler(n, 0, size, rank, ranks)
+    return fastpack.MegatronPretrainingRandomSampler(None, n, 0, size, rank, ranks, order == "megatron_sharded")
 
 
 def tokens_of(entry: dict[str, Any]) -> Any:
@@ -82,6 +112,21 @@ def row_tokens(entries: list[dict[str, Any]], batch_size: int) -> list[list[int]
         assert entry["column"] == len(rows[entry["row"]])
         rows[entry["row"]] += tokens_of(entry).tolist()
     return rows
+
+
+def tokens_name(dataset: Any) -> str:
+    return "tokens" if isinstance(dataset, fastpack.GPTDataset) else "input_ids"
+
+
+def segment_labels(entries: list[dict[str, Any]], batch_size: int) -> list[list[int]]:
+    rows: list[list[int]] = [[] for _ in range(batch_size)]
+    for entry in entries:
+        with fastpack.open_tokens(entry["file"]) as file:
+            document = file.document(entry["document"]).tolist()
+        tokens = tokens_of(entry).tolist()
+        assert any(document[k : k + len(tokens)] == tokens for k in range(len(document)))
+        rows[entry["row"]] += [*tokens[1:], -100]
+    return [(row + [-100] * 30)[:30] for row in rows]
 
 
 class RecordedRun:
@@ -110,9 +155,16 @@ class RecordedRun:
                             break
             state = json.loads(json.dumps(self.loaders[-1].state_dict()))
 
+    def micro_batch_size(self, batch_size: int) -> int:
+        """Return a divisor of the batch size; the same in all legs where the order depends on it."""
+        return batch_size // (2 - batch_size % 2) if self.order == "megatron" else 1
+
     def loader(self, ranks: int, rank: int, batch_size: int) -> Any:
-        sampler = sampler_of(self.dataset, ranks, rank, self.order)
-        outputs = ("input_ids", "labels")
+        if self.order.startswith("megatron"):
+            sampler = megatron_sampler_of(self.dataset, ranks, rank, self.micro_batch_size(batch_size), self.order)
+        else:
+            sampler = sampler_of(self.dataset, ranks, rank, self.order)
+        outputs = (tokens_name(self.dataset), "labels")
         return fastpack.StatefulDataLoader(self.dataset, batch_size, sampler, outputs=outputs, prefetch=0)
 
 
@@ -124,6 +176,12 @@ CASES: list[tuple[Callable[[Path], Any], str]] = [
     (chunks, "feistel"),
     (mixture, "no_repeat"),
     (combined, "feistel"),
+    (planned, "feistel"),
+    (plans, "no_repeat"),
+    (gpt, "torch"),
+    (gpt, "megatron"),
+    (windows, "megatron_sharded"),
+    (blocks, "megatron_random"),
 ]
 
 
@@ -136,8 +194,13 @@ def check_run(folder: Path, make: Callable[[Path], Any], order: str, n_steps: in
     for (step, rank), batch in recorded.batches.items():
         entries = traced.rows(step, rank)
         assert not any("skipped" in entry for entry in entries)
-        rows = row_tokens(entries, len(batch["input_ids"]))
-        assert [row[:-1] for row in rows] == batch["input_ids"].tolist()
+        found = batch[tokens_name(recorded.dataset)].tolist()
+        rows = row_tokens(entries, len(found))
+        if make in (planned, plans):
+            assert [(row + [99] * 30)[:30] for row in rows] == found
+            assert segment_labels(entries, len(found)) == batch["labels"].tolist()
+        else:
+            assert [row[:-1] for row in rows] == found
     steps = {step for step, _ in recorded.batches}
     for step in set(range(max(steps))) - steps:
         assert all(entry["skipped"] for entry in traced.rows(step))
@@ -193,6 +256,77 @@ def test_steps_of_a_document(tmp_path: Path) -> None:
             fastpack.trace(run, document=document)
 
 
+@pytest.mark.parametrize(("make", "name"), [(planned, "d.pbin"), (gpt, "gpt/0.npy")])
+def test_steps_of_a_document_of_plans_and_blends(tmp_path: Path, make: Callable[[Path], Any], name: str) -> None:
+    recorded = RecordedRun(make(tmp_path), "feistel", 40)
+    traced = TracedRun(recorded.loaders[0].describe())
+    entries = [{"step": step, **entry} for step in range(40) for entry in traced.rows(step)]
+    path = str(tmp_path / name)
+    number = next(entry["document"] for entry in entries if entry["file"] == path)
+    of_it = [entry for entry in entries if entry["file"] == path and entry["document"] == number]
+    expected = {(entry["step"], entry["rank"], entry["row"]) for entry in of_it}
+    found = traced.steps_of(f"{path}:{number}")
+    assert {(one["step"], one["rank"], one["row"]) for one in found} == expected
+
+
+def test_documents_that_are_not_in_order(tmp_path: Path) -> None:
+    with fastpack.PackedWriter(tmp_path / "odd.pbin", 2) as writer:
+        writer.append_tokens(np.arange(1, 31))
+        writer.append_documents([np.array([[20, 10], [0, 9], [9, 11]])])
+    fastpack.plan([tmp_path / "odd.pbin"], tmp_path / "odd.plan", seq_length=30)
+    dataset = fastpack.PlannedDataset(tmp_path / "odd.plan")
+    loader = fastpack.StatefulDataLoader(dataset, 1, fastpack.DistributedSampler(dataset, 1, 0), prefetch=0)
+    rows = fastpack.trace(loader.describe(), step=0)
+    assert sorted((row["document"], row["start"], row["end"]) for row in rows) == [(0, 20, 30), (1, 0, 9), (2, 9, 20)]
+    with pytest.raises(ValueError, match=r"odd.pbin has unknown document boundaries: there is no document 0"):
+        fastpack.trace(loader.describe(), document=f"{tmp_path / 'odd.pbin'}:0")
+
+
+@pytest.mark.parametrize("make", [planned, gpt])
+def test_other_files_of_plans_and_blends_are_noticed(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    dataset = make(tmp_path)
+    sampler = fastpack.DistributedSampler(dataset, 1, 0)
+    run = fastpack.StatefulDataLoader(dataset, 1, sampler).describe()
+    if make is gpt:
+        (tmp_path / "f.pbin").unlink()
+        packed(tmp_path / "f.pbin", 20, 61)
+    else:
+        fastpack.plan([tmp_path / "d.pbin"] * 3, tmp_path / "a.plan", seq_length=30, if_exists="overwrite")
+    with pytest.raises(ValueError, match="its files changed"):
+        fastpack.trace(run, step=0)
+
+
+@pytest.mark.parametrize("order", ["megatron", "megatron_sharded", "megatron_random"])
+def test_consumed_samples_and_other_micro_batches(tmp_path: Path, order: str) -> None:
+    """A run that begins in the middle, and whose second epoch has another micro-batch size."""
+    dataset, state, expected = blocks(tmp_path), None, {}
+    for size in (4, 2):
+        samplers = [megatron_sampler_of(dataset, 2, rank, size, order) for rank in range(2)]
+        if size == 4:
+            samplers = [type(one)(*arguments(one, order, 16)) for one in samplers]
+        for rank, sampler in enumerate(samplers):
+            loader = fastpack.StatefulDataLoader(dataset, 4, sampler, prefetch=0, outputs=("input_ids",))
+            if state is not None:
+                loader.load_state_dict(state)
+            for batch in loader:
+                expected[loader.step - 1, rank] = batch["input_ids"].tolist()
+        state = loader.state_dict()
+    run = json.loads(json.dumps(loader.describe()))
+    assert len(run["run"]["legs"]) == 2
+    for (step, rank), rows in expected.items():
+        found = row_tokens(fastpack.trace(run, step=step, rank=rank, dataset=dataset), 4)
+        assert [row[:-1] for row in found] == rows
+    if order == "megatron":
+        sampler = fastpack.MegatronPretrainingSampler(len(dataset), 0, 4, 0, 1, drop_last=False)
+        with pytest.raises(ValueError, match="drop_last=False of Megatron's sampler cannot be described"):
+            fastpack.StatefulDataLoader(dataset, 4, sampler).describe()
+
+
+def arguments(sampler: Any, order: str, consumed: int) -> list[Any]:
+    common = [sampler.total_samples, consumed, 4, sampler.rank, 2]
+    return common if order == "megatron" else [None, *common, order == "megatron_sharded"]
+
+
 def test_wrong_questions(tmp_path: Path) -> None:
     dataset = windows(tmp_path)
     loader = fastpack.StatefulDataLoader(dataset, 2, fastpack.DistributedSampler(dataset, 2, 0), prefetch=0)
@@ -218,10 +352,12 @@ def test_wrong_questions(tmp_path: Path) -> None:
         fastpack.StatefulDataLoader(dataset, 2, [1, 2, 3]).describe()
 
 
-def test_tokens_of_an_entry(tmp_path: Path) -> None:
-    dataset = mixture(tmp_path)
+@pytest.mark.parametrize("make", [mixture, plans, gpt])
+def test_tokens_of_an_entry(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    dataset = make(tmp_path)
     sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=2)
-    traced = TracedRun(fastpack.StatefulDataLoader(dataset, 8, sampler, outputs=("input_ids",)).describe())
+    outputs = (tokens_name(dataset),)
+    traced = TracedRun(fastpack.StatefulDataLoader(dataset, 8, sampler, outputs=outputs).describe())
     for entry in traced.rows(3):
         assert traced.tokens(entry).tolist() == tokens_of(entry).tolist()
 

@@ -91,6 +91,45 @@ def test_an_eos_of_an_excluded_document_is_no_label(tmp_path: Path) -> None:
     assert next(iter(loader))["labels"].tolist() == [[2, EOS, -100, -100, 4, 5, 6, EOS]]
 
 
+def planned(folder: Path) -> Any:
+    fastpack.plan(
+        [packed(folder / name, first) for name, first in (("a.pbin", 1), ("b.pbin", 5000))],
+        folder / "a.plan",
+        seq_length=20,
+        seed=3,
+    )
+    return fastpack.PlannedDataset(folder / "a.plan", outputs=("input_ids", "labels", "loss_mask"))
+
+
+def gpt(folder: Path) -> Any:
+    blend = [1, packed(folder / "a.pbin", 1), 1, packed(folder / "b.pbin", 5000)]
+    return fastpack.GPTDataset.build(blend, 20, 1, (60, 0, 0), "1,0,0")[0]
+
+
+@pytest.mark.parametrize("make", [planned, gpt])
+@pytest.mark.parametrize("in_mixture", [False, True])
+def test_rows_of_plans_and_blends(tmp_path: Path, make: Any, in_mixture: bool) -> None:
+    numbers = [*range(5, 25), 26, 60, 199]
+    dataset = make(tmp_path)
+    if in_mixture:
+        dataset = fastpack.MixtureDataset([dataset], ["one"])
+    sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=1)
+    whole, loader = (fastpack.StatefulDataLoader(dataset, 3, sampler, prefetch=0) for _ in range(2))
+    assert loader.exclude(documents=listed(tmp_path, numbers)) == len(numbers)
+    excluded, masked = list(tokens_of(tmp_path, numbers)), 0
+    for batch, expected in zip(list(loader), list(whole), strict=True):
+        own = expected["labels"] == EOS  # which document an EOS belongs to is tested by its neighbours
+        is_excluded = np.isin(expected["labels"], excluded)
+        masked += int(is_excluded.sum())
+        assert (batch["labels"] == np.where(is_excluded, -100, expected["labels"]))[~own].all()
+        assert (batch["loss_mask"] == expected["loss_mask"] * ~is_excluded)[~own].all()
+        tokens = "tokens" if "tokens" in batch else "input_ids"
+        assert np.array_equal(batch[tokens], expected[tokens])
+        ends = own[:, 1:] & is_excluded[:, :-1] & (expected["labels"][:, 1:] == EOS)
+        assert (batch["labels"][:, 1:][ends] == -100).all()
+    assert masked > 20
+
+
 def test_lists_that_cannot_be_used(tmp_path: Path, mixture: fastpack.MixtureDataset) -> None:
     loader = loader_of(mixture, prefetch=0)
     path = listed(tmp_path, [3])

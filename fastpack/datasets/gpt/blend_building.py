@@ -56,6 +56,8 @@ class BlendedSamples:
         Which file each sample is taken from; None if there is only one.
     reader
         Reads the tokens of the files, by number.
+    sources : list of DocumentSource
+        The files that `reader` reads.
     recorded
         The tokenizer of the files, if it is recorded.
     """
@@ -66,10 +68,12 @@ class BlendedSamples:
         orders: list[SampleOrder],
         blend: BlendOrder | None,
         reader: SegmentReader,
+        sources: list[DocumentSource],
         files: list[int],
         recorded: Recorded | None,
     ) -> None:
         self.split, self.orders, self.blend, self.reader, self.recorded = split, orders, blend, reader, recorded
+        self.sources = sources
         self._files = np.array(files, np.int64)  # the number of each order's file in `reader`
         self.n_samples = orders[0].n_samples if blend is None else blend.n_samples
 
@@ -188,7 +192,7 @@ class _SplitBuilder:
                 "takes of it: increase mid_level_dataset_surplus"
             )
         files = [self._numbers[path] for path in blend.paths]
-        return BlendedSamples(SPLITS[number], orders, order, self._reader, files, self._recorded)
+        return BlendedSamples(SPLITS[number], orders, order, self._reader, self._sources, files, self._recorded)
 
 
 def _warn_of_rounding(order: SampleOrder, split: str) -> None:

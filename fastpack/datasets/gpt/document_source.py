@@ -33,13 +33,17 @@ class DocumentSource:
     def _attach(self) -> None:
         self._lock = threading.Lock()
         self._bounds: tuple[Numbers, Numbers] | None = None
-        self.tokens: TokenFile = open_tokens(self.path, eos_token_id=self._eos)
+        self.tokens = self.open()
         n_documents = self.tokens.n_documents
         if isinstance(self.tokens, MegatronTokens):
             n_documents = self.tokens.n_sequences
         if n_documents is None:
             raise ValueError(f"{self.path}: the document boundaries are unknown: pass eod_token_id")
         self.n_documents = n_documents
+
+    def open(self) -> TokenFile:
+        """Open the file once more."""
+        return open_tokens(self.path, eos_token_id=self._eos)
 
     def n_tokens_of(self, documents: range) -> int:
         """Return the number of tokens of documents that follow each other."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -11,18 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.base import Indices, RowDataset
+from fastpack.datasets.file_spans import RowSpans
 from fastpack.datasets.gpt.blend_building import BlendedSamples, BuildOptions, build_splits
 from fastpack.datasets.gpt.blends import SURPLUS, BlendLike
 from fastpack.datasets.gpt.gpt_rows import GPTRows
 from fastpack.datasets.gpt.row_filling import NO_PAD, MaskRules, RowFiller, document_bounds
 from fastpack.datasets.gpt.sample_order import SampleRules
-from fastpack.datasets.gpt.splits import Split
+from fastpack.datasets.gpt.splits import SPLITS, Split
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.row_format import OutputOptions
 from fastpack.datasets.window_groups import RowNumbers
 from fastpack.display import facts
 from fastpack.errors import DataWarning
 from fastpack.item_numbers import item_numbers, position_of
+from fastpack.tokens.token_file import TokenFile
 
 Splits: TypeAlias = "tuple[GPTDataset | None, GPTDataset | None, GPTDataset | None]"
 
@@ -171,6 +173,7 @@ class GPTDataset(RowDataset):
             If compat="megatron" would give another number of samples; if pad_token_id is eod_token_id; or if Megatron's
             index files next to a token file are older than it, which Megatron would use nevertheless.
         """
+        given = {name: value for name, value in locals().items() if name != "cls"}
         if compat not in (None, "megatron"):
             raise ValueError(f"compat={compat!r}: 'megatron' or None is needed")
         if (reset_position_ids or eod_mask_loss) and eod_token_id is None:
@@ -204,10 +207,21 @@ class GPTDataset(RowDataset):
             reads_tokens=pad != NO_PAD or reset_position_ids or eod_mask_loss,
         )
         train, valid, test = [
-            None if samples is None else cls(samples, masks)
+            None if samples is None else cls._split_of(samples, masks, given)
             for samples in build_splits(blend, blend_per_split, options)
         ]
         return train, valid, test
+
+    @classmethod
+    def _split_of(cls, samples: BlendedSamples, masks: MaskRules, build: Mapping[str, Any]) -> GPTDataset:
+        dataset = cls(samples, masks)
+        dataset._arguments = ((samples.split, build), {})  # of `_described`
+        return dataset
+
+    @classmethod
+    def _described(cls, name: str, build: Mapping[str, Any]) -> GPTDataset | None:
+        """Return a split of what `build` makes of its arguments."""
+        return cls.build(**build)[SPLITS.index(name)]
 
     @property
     def _row_format(self) -> GPTRows:
@@ -271,6 +285,53 @@ class GPTDataset(RowDataset):
         self._check_open()
         parts, files, _ = self._samples.parts(self._positions(item_numbers(indices)))
         self._samples.reader.will_need(files, parts.starts, parts.lengths)
+
+    def row_spans(self, indices: Indices) -> RowSpans:
+        """Return where the tokens of samples lie in the token files, without reading them.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers, as for `batch`.
+
+        Returns
+        -------
+        RowSpans
+            One run of tokens for each part of a document (of a sequence, in Megatron's files); padding has none. The
+            extra token of a sample is a label only.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range.
+        """
+        parts, files, _ = self._samples.parts(self._positions(item_numbers(indices)))
+        none = np.zeros_like(files)
+        ends = parts.starts + parts.lengths
+        spans = RowSpans(parts.samples, parts.columns, none, files, parts.starts, ends, none - 1)
+        spans = spans.chosen(parts.lengths > 0)
+        return spans.chosen(np.argsort(spans.rows, kind="stable"))
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files that `row_spans` numbers, those of all splits.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset in a mixture: 0.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        return [file.path for file in self._samples.sources] if source == 0 else ()
+
+    def _open_file(self, number: int) -> TokenFile:
+        return self._samples.sources[number].open()
+
+    def _identity(self) -> bytes:
+        return repr([source._state() for source in self._samples.sources]).encode()
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a file of tokens has changed since construction."""
