@@ -62,13 +62,14 @@ def refuse_empty(settings: PackSettings, results: list[PackResult]) -> None:
     if any(result.documents or result.kept_existing for result in results):
         return
     from fastpack.errors import JobError
-    from fastpack.io import TOKENIZER, as_path, remove
+    from fastpack.io import SIDES, as_path, remove
     from fastpack.tokens.interop_formats import output_files
 
     for result in results:
         for file in output_files(settings.format, as_path(result.path)):
             remove(file)
-            remove(f"{file}{TOKENIZER}")
+            for suffix in SIDES:
+                remove(f"{file}{suffix}")
         if os.path.isdir(result.path):
             os.rmdir(result.path)
     n_skipped = sum(len(result.skipped) for result in results)

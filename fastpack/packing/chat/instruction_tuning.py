@@ -16,7 +16,7 @@ from fastpack.display import Result, facts
 from fastpack.documents.create_index import create_raw_index
 from fastpack.documents.json_fields import compile_pattern
 from fastpack.documents.source_paths import InputNotFound
-from fastpack.io import POLICIES, TOKENIZER, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
+from fastpack.io import POLICIES, SIDES, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
 from fastpack.packing.chat.chat_config import PARTITIONS, ChatConfig, load_chat_config
 from fastpack.packing.chat.conversations import chat_rows
 from fastpack.packing.chat.file_names import OutputNames, PartitionNames
@@ -329,8 +329,8 @@ def _write_index(config: ChatConfig, paths: PartitionNames) -> None:
 
 def _remove_stale(paths: PartitionNames) -> None:
     """Remove the files of an earlier run that had rows for this partition."""
-    tokenizer = paths.pbin.with_name(paths.pbin.name + TOKENIZER)
-    for path in (paths.idx, paths.pbin, tokenizer, paths.pbin_config):
+    sides = (paths.pbin.with_name(paths.pbin.name + suffix) for suffix in SIDES)
+    for path in (paths.idx, paths.pbin, *sides, paths.pbin_config):
         path.unlink(missing_ok=True)
 
 
