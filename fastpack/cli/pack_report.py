@@ -86,6 +86,8 @@ def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped
     keys = first_keys(settings.sources[0])
     first = next(result.skipped[0] for result in results if result.skipped)
     what = "the only document could not" if n_skipped == 1 else f"none of the {n_skipped:,} documents could"
+    if settings.chat is not None:
+        return f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}"
     return (
         f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}; the jq pattern is "
         + settings.text_pattern

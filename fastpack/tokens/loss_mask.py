@@ -143,7 +143,7 @@ def load_mask(path: PathLike, n_tokens: int) -> tuple[npt.NDArray[np.uint8], int
         found = f"the loss mask of another file, of {stored} tokens and {size} bytes"
         raise FormatError(side, 0, found, f"the mask of {os.fspath(path)}, which has changed since: remove one of them")
     bits = data[HEADER_BYTES:]
-    if len(bits) != -(-n_tokens // 8) or zlib.crc32(bits) != checksum:
+    if len(bits) != -(-n_tokens // 8) or zlib.crc32(bits.data) != checksum:
         raise FormatError(side, HEADER_BYTES, f"{len(bits)} bytes with a wrong checksum", "the bits that were written")
     return bits, n_counted
 

@@ -1,6 +1,6 @@
-"""The loss mask of a token file: which tokens count in the loss, in the side file `<file>.mask`.
+r"""The loss mask of a token file: which tokens count in the loss, in the side file `<file>.mask`.
 
-The file has a header of 80 bytes, little-endian: b"FPMASK1\\n", the number of tokens, the number of tokens that count
+The file has a header of 80 bytes, little-endian: b"FPMASK1\n", the number of tokens, the number of tokens that count
 and the size of the token file (u64 each), the SHA-256 of the first and last bytes of the token file, the CRC-32 of the
 bits, and that of the preceding 68 bytes (u32 each), and 8 zero bytes. One bit per token follows, the first token in the
 lowest bit of the first byte. Of a folder with an `index.json`, it describes that file.
