@@ -8,6 +8,13 @@ import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fastpack.cli.distributed_options import (
+    add_distributed_options,
+    check_distributed_options,
+    is_distributed,
+    run_distributed,
+    task_options,
+)
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import (
     FORMATS,
@@ -26,6 +33,7 @@ from fastpack.errors import counted
 if TYPE_CHECKING:
     from fastpack.packing.chat.instruction_tuning import PreparedChat, PreparedPartition
     from fastpack.packing.pack_result import ChatResult
+    from fastpack.packing.settings import PackSettings
 
 _FILES = ("jsonl_path", "index_path", "pbin_path", "pbin_config_path")
 _NAMES = {  # setting -> option, for messages
@@ -75,6 +83,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     work.add_argument("--resume", action="store_true", help="continue a run that was interrupted (pbin and npy)")
     add_engine_option(work)
     add_on_error_option(work, "a conversation that cannot be packed")
+    add_distributed_options(parser)
     add_output_options(parser, "error; overwrite with a configuration")
     parser.set_defaults(if_exists=None)
     return [parser]
@@ -115,8 +124,8 @@ def _prepare(args: argparse.Namespace, config: str) -> int:
 
     options = ("output", "format", "tokenizer", "chat_template", "loss", "messages_field", "tools_field", "num_workers")
     wrong = [f"--{name.replace('_', '-')}" for name in options if getattr(args, name) is not None]
-    if wrong or args.resume:
-        raise UsageError(f"{', '.join(wrong) or '--resume'}: not with a configuration")
+    if wrong or args.resume or is_distributed(args):
+        raise UsageError(f"{', '.join(wrong) or '--resume, --rank and --collect'}: not with a configuration")
     started = time.perf_counter()
     with warnings_as_messages(args):
         result = prepare_instruction_tuning_data(
@@ -141,6 +150,7 @@ def _pack(args: argparse.Namespace) -> int:
     from fastpack.packing.pack_conversations import chat_settings, pack_chats, preference_settings
     from fastpack.tokens.interop_formats import output_files
 
+    check_distributed_options(args, "--dry-run", "--resume", "--num-workers")
     if args.tokenizer is None:
         raise UsageError(
             f"{args.source[0]} is no .yaml file, so --tokenizer is needed (a directory with a chat template)"
@@ -165,8 +175,15 @@ def _pack(args: argparse.Namespace) -> int:
             paths = [str(job.output) for job in jobs]
             emit(args, {"dry_run": True, "files": paths}, [f"{path}: nothing written (dry run)" for path in paths])
             return 0
-        result = pack_chats(settings, progress(args, "chat", at_once=True))
-        results = [result] if result.rejected is None else [result, result.rejected]
+        if is_distributed(args):
+            if len(jobs) > 1:
+                raise UsageError("preference pairs are packed without --rank, --collect and --executor")
+            results = _pack_as_tasks(args, settings)
+            if results is None:  # a rank: the last step has the results
+                return 0
+        else:
+            result = pack_chats(settings, progress(args, "chat", at_once=True))
+            results = [result] if result.rejected is None else [result, result.rejected]
         for job, one in zip(jobs, results, strict=True):
             refuse_empty(job, [one])
             if not one.kept_existing:
@@ -174,6 +191,18 @@ def _pack(args: argparse.Namespace) -> int:
                 write_checksums(args, *files)
     _report(args, results, time.perf_counter() - started)
     return 0
+
+
+def _pack_as_tasks(args: argparse.Namespace, settings: PackSettings) -> list[Any] | None:
+    from fastpack.distributed.pack_tasks import collect_pack, plan_pack
+
+    plan = plan_pack(settings, **task_options(args))
+    return run_distributed(
+        args,
+        "chat",
+        plan,
+        lambda: collect_pack(plan, if_exists=settings.if_exists, progress=progress(args, "join")),
+    )
 
 
 def _report(args: argparse.Namespace, results: list[ChatResult], seconds: float) -> None:

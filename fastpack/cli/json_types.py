@@ -287,7 +287,7 @@ class RepairJson(TypedDict):
 
 JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its results
     "bench": (BenchJson,),
-    "chat": (ChatJson, ChatPackJson, PlannedChatJson),
+    "chat": (ChatJson, ChatPackJson, PlannedChatJson, TaskJson),
     "chunk": (EditJson, TaskJson),
     "convert": (ConvertJson,),
     "completion": (CompletionJson,),

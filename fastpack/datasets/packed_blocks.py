@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices, WindowDataset
+from fastpack.datasets.loss_labels import find_masks
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_files
 from fastpack.datasets.row_format import TokenRows
@@ -314,10 +315,13 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         if self._stream is not None:
             n_blocks = (self._stream.n_tokens - self.block_size) // self._step + 1
             self._windows = self._stream.windows(n_blocks, self._window, self._step)
+            self._masks = self._stream.masks()
             return
         if self._files is None:
             self._windows = self._cut((self._file.n_tokens - self.block_size) // self._step + 1, self._step)
+            self._masks = find_masks([self._shard])
             return
+        self._masks = find_masks(self._files)
         n_windows = np.maximum((self._files.lengths - self.block_size) // self._step + 1, 0)
         if is_remote(self.raw_data_path):
             self._windows = ReadWindows(self._files, n_windows, self._window, self._step)

@@ -103,6 +103,12 @@ class Windows:
         starts *= self.step
         return shards, starts
 
+    def token_positions(
+        self, indices: npt.NDArray[np.int64], negative: bool
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the shard and the first token of each window, also where `positions` numbers windows."""
+        return self.positions(indices, negative)
+
     def _mixed_groups(
         self, numbers: list[int], starts: npt.NDArray[np.int64], rows: RowNumbers
     ) -> Iterator[WindowGroup]:
@@ -166,6 +172,13 @@ class ChosenWindows(Windows):
     def __init__(self, opener: Opener, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
         super().__init__([opener], [len(starts)], n_tokens, 1)
         self.starts = starts
+
+    def token_positions(
+        self, indices: npt.NDArray[np.int64], negative: bool
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return positions as `Windows.token_positions`."""
+        numbers, samples = self.positions(indices, negative)
+        return numbers, self.starts[samples]
 
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[WindowGroup]:
         """Yield groups as `Windows.groups`; ValueError for a window outside the array."""

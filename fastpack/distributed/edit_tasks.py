@@ -32,6 +32,7 @@ from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.errors import DataWarning
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_tokens
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
 from fastpack.tokens.edit.edit_result import (
@@ -47,8 +48,9 @@ from fastpack.tokens.edit.edit_writer import Edit
 from fastpack.tokens.edit.merge import Source, find_sources, read_sources, read_tokens, write_merged
 from fastpack.tokens.edit.shuffle import shuffled_documents, shuffled_lines
 from fastpack.tokens.edit.shuffle_order import check_chunk
-from fastpack.tokens.formats import format_named
+from fastpack.tokens.formats import format_named, open_documents
 from fastpack.tokens.interop_formats import first_output
+from fastpack.tokens.mask_bits import MaskBits
 
 Shuffling: TypeAlias = Literal["shuffle pbin", "shuffle jsonl", "chunk pbin", "chunk jsonl"]
 
@@ -185,7 +187,7 @@ def shuffle_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
     complete = _complete_edit(json.dumps(settings), arguments["of"])
     if isinstance(complete, Exception):
         raise complete
-    (documents, order, size, _), borders, warned = complete
+    (documents, order, size, *_), borders, warned = complete
     first, end = borders[arguments["number"] : arguments["number"] + 2]
     ids = order[first:end]
     lengths = documents.lengths[ids]
@@ -270,6 +272,21 @@ def _concatenate_shuffled(
     mix = plan.settings["options"].get("mix_tokenizers", False)
     _, common = common_tokens(plan.settings["paths"], mix_tokenizers=mix)
     row, encoded = format_named(plan.settings["format"]), np.dtype(f"u{size}")
-    concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common)
+    mask = _mask(plan)
+    concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common, mask)
     n_tokens = sum(output.n_bytes for output in outputs) // size
     return EditResult(target, n_documents, n_tokens, written_bytes(row, target))
+
+
+def _mask(plan: Plan) -> MaskBits | None:
+    """Return the loss mask of a shuffle; the order is computed again only if a source has a mask."""
+    masks = DocumentMasks()
+    for path in plan.settings["paths"]:
+        with open_documents(path) as file:
+            masks.add(file)
+    if not masks.exist:
+        return None
+    edit = _EDITS[plan.settings["kind"]](plan.settings["paths"], **plan.settings["options"])
+    assert edit.masks is not None
+    assert edit.token_size is not None
+    return edit.masks.bits(edit.order, edit.documents.lengths // edit.token_size)

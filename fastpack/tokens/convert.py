@@ -28,6 +28,7 @@ from fastpack.io import (
     same_file,
 )
 from fastpack.tokens.common_fingerprint import common_fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.formats import FORMATS, format_named, open_tokens
 from fastpack.tokens.interop_formats import first_output, output_path
 from fastpack.tokens.token_file import TokenFile, TokenFormat
@@ -318,9 +319,12 @@ def _write(
 ) -> ConvertResult:
     assert row.create is not None
     result = ConvertResult(str(target), row.name, str(dtype), 0, 0, eos_token_id=eos_token_id)
-    total = sum(tokens.n_tokens for tokens in files)
+    total, masks = sum(tokens.n_tokens for tokens in files), DocumentMasks()
+    for tokens in files:
+        masks.add(tokens, whole=tokens.n_documents is None or tokens.is_contiguous())
     with row.create(target, dtype, policy) as writer:
         writer.fingerprint = fingerprint
+        writer.mask = masks.bits()
         writer.reserve(total)
         for tokens in files:
             stream = stream_tokens(tokens)

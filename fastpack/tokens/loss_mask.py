@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import MASK, ByteArray, PathLike, exists, is_remote, map_bytes, open_bytes, plain_path
 from fastpack.tokens.common_fingerprint import described_files
-from fastpack.tokens.mask_bits import CHECKSUM, HEADER, HEADER_BYTES, MAGIC
+from fastpack.tokens.mask_bits import CHECKSUM, HEADER, HEADER_BYTES, MAGIC, read_bits
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import TokenSegment
 from fastpack.tokens.tokenizer_fingerprint import edges_of
@@ -75,14 +75,8 @@ class LossMask:
         for piece in self._pieces:
             first, last = max(start, piece.start), min(end, piece.end)
             if first < last and piece.bits is not None:
-                out[first - start : last - start] = _unpacked(piece.bits, first - piece.start, last - piece.start)
+                out[first - start : last - start] = read_bits(piece.bits, first - piece.start, last - piece.start)
         return out
-
-
-def _unpacked(bits: npt.NDArray[np.uint8], start: int, end: int) -> Mask:
-    first = start // 8
-    unpacked = np.unpackbits(bits[first : -(-end // 8)], bitorder="little")
-    return unpacked[start - 8 * first : end - 8 * first].view(np.bool_)
 
 
 def open_loss_mask(tokens: TokenFile) -> LossMask | None:
@@ -114,6 +108,14 @@ def mask_of_files(files: Iterable[str], segments: Iterable[TokenSegment], n_toke
     return LossMask(pieces, n_counted)
 
 
+def mask_of_file(path: PathLike) -> LossMask | None:
+    """Return the loss mask of one token file, with as many tokens as it was written for; None without one."""
+    found = load_mask(path, None)
+    if found is None:
+        return None
+    return LossMask([_Piece(0, found[2], found[0])], found[1])
+
+
 def mask_path(path: PathLike) -> str:
     """Return the path of the loss mask of a token file."""
     return plain_path(path) + MASK
@@ -124,8 +126,10 @@ def has_mask(path: PathLike) -> bool:
     return exists(mask_path(path))
 
 
-def load_mask(path: PathLike, n_tokens: int) -> tuple[npt.NDArray[np.uint8], int] | None:
-    """Return the bits of the mask of a token file with `n_tokens` tokens, and how many count; None without a mask.
+def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint8], int, int] | None:
+    """Return the bits of the mask of a token file, how many tokens count, and how many there are; None without a mask.
+
+    n_tokens: the number of tokens in the file, if it is known.
 
     Raises FormatError for a mask that is damaged, or that was written for other contents of the token file.
     """
@@ -139,13 +143,13 @@ def load_mask(path: PathLike, n_tokens: int) -> tuple[npt.NDArray[np.uint8], int
     _, stored, n_counted, size, edges, checksum = HEADER.unpack(head)
     if CHECKSUM.unpack(data[HEADER.size : HEADER_BYTES].tobytes())[0] != zlib.crc32(head):
         raise FormatError(side, 0, "a header with a wrong checksum", "an undamaged loss mask")
-    if (size, edges) != edges_of(path) or stored != n_tokens:
+    if (size, edges) != edges_of(path) or n_tokens not in (None, stored):
         found = f"the loss mask of another file, of {stored} tokens and {size} bytes"
         raise FormatError(side, 0, found, f"the mask of {os.fspath(path)}, which has changed since: remove one of them")
     bits = data[HEADER_BYTES:]
-    if len(bits) != -(-n_tokens // 8) or zlib.crc32(bits.data) != checksum:
+    if len(bits) != -(-stored // 8) or zlib.crc32(bits.data) != checksum:
         raise FormatError(side, HEADER_BYTES, f"{len(bits)} bytes with a wrong checksum", "the bits that were written")
-    return bits, n_counted
+    return bits, n_counted, stored
 
 
 def _all_bytes(path: str) -> npt.NDArray[np.uint8]:

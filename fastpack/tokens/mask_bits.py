@@ -58,9 +58,20 @@ class MaskBits:
         self.n_tokens = n_tokens
         self.n_counted = int(np.bitwise_count(np.frombuffer(self._bits, np.uint8)).sum(dtype=np.int64))
 
+    def read(self, start: int, end: int) -> npt.NDArray[np.bool_]:
+        """Return the mask of the tokens [start, end), bool, a new array."""
+        return read_bits(np.frombuffer(self._bits, np.uint8), start, end)
+
     def write(self, path: str, edges: bytes, size: int) -> None:
         """Write the mask of the token file `path`, which has these edges and size."""
         header = HEADER.pack(MAGIC, self.n_tokens, self.n_counted, size, edges, zlib.crc32(self._bits))
         with AtomicFile(path + MASK, follow=False) as file:
             file.write(header + CHECKSUM.pack(zlib.crc32(header)))
             file.write(self._bits)
+
+
+def read_bits(bits: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArray[np.bool_]:
+    """Return the bits [start, end) as bool."""
+    first = start // 8
+    unpacked = np.unpackbits(bits[first : -(-end // 8)], bitorder="little")
+    return unpacked[start - 8 * first : end - 8 * first].view(np.bool_)

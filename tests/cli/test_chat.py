@@ -148,6 +148,20 @@ def test_conversations_without_a_configuration(chats: list[str], cli: Cli) -> No
     assert cli.json(*chats, "--dry-run") == {"dry_run": True, "files": ["chats.pbin"]}
 
 
+def test_ranks_write_the_same_files(chats: list[str], cli: Cli) -> None:
+    rows = [{"messages": [{"role": "assistant", "content": "x" * n}]} for n in range(60)]
+    Path("chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole = cli.json(*chats, "-o", "whole.pbin")
+    words = [*chats, "-o", "ranks.pbin", "--task-bytes", "700"]
+    for rank in ("0", "1"):
+        cli(*words, "--rank", rank, "--world-size", "2")
+    report = cli.json(*words, "--collect")
+    for suffix in ("", ".mask"):
+        assert Path(f"ranks.pbin{suffix}").read_bytes() == Path(f"whole.pbin{suffix}").read_bytes()
+    changed = {"path", "seconds"}
+    assert {k: v for k, v in report.items() if k not in changed} == {k: v for k, v in whole.items() if k not in changed}
+
+
 def test_nothing_is_written_if_no_conversation_can_be_packed(chats: list[str], cli: Cli) -> None:
     Path("t.jinja").write_text("{{ raise_exception('never') }}")
     assert "the template failed: never" in cli(*chats, "-o", "sft.pbin", code=1).err

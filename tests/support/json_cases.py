@@ -206,6 +206,7 @@ CASES = [
     Case("chat absent.yaml", 1, clean=True),
     Case("chat chats.jsonl --tokenizer bytes --chat-template chat.jinja --dry-run"),
     Case("chat chats.jsonl --tokenizer bytes --chat-template chat.jinja"),
+    Case("chat chats.jsonl --tokenizer bytes --chat-template chat.jinja -o ranks.pbin --rank 0 --world-size 1 --force"),
     Case("chat pairs.jsonl --tokenizer bytes --chat-template chat.jinja -o dpo.pbin"),
     Case("mount web target"),
     Case("info shards.fpm"),

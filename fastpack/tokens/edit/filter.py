@@ -14,6 +14,7 @@ from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.tokens.common_fingerprint import common_fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
 from fastpack.tokens.edit.edit_result import (
     EditResult,
@@ -268,8 +269,11 @@ def _filter(
         return EditResult(target, written=False, kept_existing=True)
     with open_documents(source) as file:
         spans, size, fingerprint = file.document_spans(), file.dtype.itemsize, common_fingerprint([file])
+        masks = DocumentMasks()
+        masks.add(file)
+    ids: list[Integers] = []  # of the documents that are kept
     n_documents, stored = sum(len(one.rows) for one in spans), edit_dtype(row, size)
-    kept = _kept_documents(spans, size, decide, progress)
+    kept = _kept_documents(spans, size, decide, progress, ids if masks.exist else None)
     assert row.create is not None
     assert row.predict_size is not None
     if dry_run:
@@ -285,6 +289,7 @@ def _filter(
                 writer.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
             for data, lengths in kept:
                 append_encoded(writer, data, lengths, size, stored)
+            writer.mask = masks.bits(np.concatenate([np.empty(0, np.int64), *ids]))
             _check_any(writer.n_documents, allow_empty)
         n_kept, n_tokens, n_bytes = writer.n_documents, writer.n_tokens, written_bytes(row, target)
     return EditResult(target, n_kept, n_tokens, n_bytes, 1, n_documents - n_kept, written=not dry_run)
@@ -296,9 +301,9 @@ def _check_any(n_kept: int, allow_empty: bool) -> None:
 
 
 def _kept_documents(
-    sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None
+    sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None, ids: list[Integers] | None
 ) -> Iterator[tuple[Data, Integers]]:
-    """Yield groups of the documents to keep, concatenated, and their lengths in tokens."""
+    """Yield groups of the documents to keep, concatenated, and their lengths in tokens; numbers go to `ids`."""
     dtype, total = np.dtype(f"<u{size}"), sum(int(spans.rows[:, 1].sum()) for spans in sources)
     buffers = _Buffer(), _Buffer()
     done = before = 0
@@ -306,6 +311,8 @@ def _kept_documents(
         for first, rows in _groups(spans.rows):
             reader = _GroupReader(spans, rows, *buffers)
             kept = decide(before + first, rows[:, 1] // size, partial(_tokens, reader, dtype))
+            if ids is not None:
+                ids.append(before + first + np.flatnonzero(kept))
             if kept.any():
                 yield reader.chosen(kept), rows[kept, 1] // size
             reader.drop_pages()

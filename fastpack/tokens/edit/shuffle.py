@@ -8,6 +8,7 @@ from functools import partial
 from fastpack.argument_aliases import accept_aliases
 from fastpack.io import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.common_fingerprint import common_fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
 from fastpack.tokens.edit.edit_writer import Edit, edit_files
@@ -158,8 +159,9 @@ def shuffled_documents(paths: Sequence[PathLike], seed: Seed) -> Edit:
     (path,) = paths
     with open_documents(path) as file:
         documents, size = DocumentCollection(file.document_spans()), file.dtype.itemsize
-        fingerprint = common_fingerprint([file])
-    return Edit(documents, stdlib_order(documents.n_documents, seed), size, fingerprint)
+        fingerprint, masks = common_fingerprint([file]), DocumentMasks()
+        masks.add(file)
+    return Edit(documents, stdlib_order(documents.n_documents, seed), size, fingerprint, masks)
 
 
 def shuffled_lines(paths: Sequence[PathLike], seed: Seed, compat: Compat) -> Edit:
