@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastpack.datasets.windows import Windows
 from fastpack.io import MASK, is_remote
 from fastpack.tokens.loss_mask import LossMask, has_mask, mask_of_file
+from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.token_segment import TokenSegment
 
 IGNORED = -100
@@ -37,14 +38,26 @@ def find_masks(shards: Sequence[TokenSegment]) -> ShardMasks | None:
 
     Shards of a manifest are not accessed here.
     """
-    if len(shards) == 1:
+    if isinstance(shards, list) and len(shards) == 1:
         return ShardMasks(shards) if has_mask(shards[0].path) else None
-    if isinstance(shards, list) and len(shards) <= _FEW and not any(is_remote(shard.path) for shard in shards):
-        folders = {os.path.dirname(shard.path) for shard in shards}
-        names = (name for folder in folders if os.path.isdir(folder or ".") for name in os.listdir(folder or "."))
-        if not any(name.endswith(MASK) for name in names):
+    folders = _folders(shards)
+    if folders is not None:
+        found = (name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
+        if not any(name.endswith(MASK) for name in found):
             return None
     return ShardMasks(shards)
+
+
+def _folders(shards: Sequence[TokenSegment]) -> set[str] | None:
+    """Return the folders of shards; None for very many shards, and for shards in a store."""
+    if len(shards) > _FEW:
+        return None
+    if isinstance(shards, ManifestShards):
+        where = shards.manifest.path
+        folder = os.path.dirname(where) or "."
+        return None if is_remote(where) else {os.path.dirname(f"{folder}/{name}") for name in shards.manifest.names()}
+    paths = [shard.path for shard in shards]
+    return None if any(map(is_remote, paths)) else {os.path.dirname(path) or "." for path in paths}
 
 
 def mask_labels(

@@ -6,7 +6,7 @@ The JSON schemas and the page of results are generated from these annotations (`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,7 @@ class FingerprintFacts(TypedDict):
     eos_token_id: Annotated[Count, "the token that ends documents"]
 
 
+LossTokens = NotRequired[Annotated[Count, "tokens that count in the loss; only with a loss mask"]]
 Fingerprint = Annotated[FingerprintFacts | None, "the recorded tokenizer; null if it is not recorded for all files"]
 
 
@@ -213,6 +214,7 @@ class PackedFacts(InspectResult):
     ]
     samples_at: Annotated[list[PackedSamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 
@@ -237,6 +239,7 @@ class ShardFacts(InspectResult):
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 
@@ -256,6 +259,7 @@ class TokenFileFacts(InspectResult):
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 
@@ -273,6 +277,7 @@ class ManifestFacts(InspectResult):
     file_tokens: FileTokens
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 
