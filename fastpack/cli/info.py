@@ -97,7 +97,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield _line("eos", "unknown; pass --eos-token-id")
     if found.get("fingerprint"):
         yield _line("recorded tokenizer", _tokenizer(found["fingerprint"]))
-    if "loss_tokens" in found:
+    if found.get("loss_tokens") is not None:
         share = found["loss_tokens"] / max(1, found["tokens"])
         yield _line("tokens in the loss", f"{found['loss_tokens']:,}, {share:.1%} of all")
     if found.get("digest"):

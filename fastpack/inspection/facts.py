@@ -6,7 +6,7 @@ The JSON schemas and the page of results are generated from these annotations (`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class FingerprintFacts(TypedDict):
     eos_token_id: Annotated[Count, "the token that ends documents"]
 
 
-LossTokens = NotRequired[Annotated[Count, "tokens that count in the loss; only with a loss mask"]]
+LossTokens = Annotated[Count | None, "tokens that count in the loss; null without a loss mask"]
 Fingerprint = Annotated[FingerprintFacts | None, "the recorded tokenizer; null if it is not recorded for all files"]
 
 

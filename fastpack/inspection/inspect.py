@@ -169,8 +169,7 @@ def measure(path: PathLike, options: InspectOptions) -> FileFacts:
         found = rows[0].facts(where, options)
         found.facts["fingerprint"], differing = recorded_tokenizer(where, rows[0], options)
         found.facts["warnings"] += differing
-        if (counted := loss_tokens(where, rows[0], options)) is not None:
-            found.facts["loss_tokens"] = counted
+        found.facts["loss_tokens"] = loss_tokens(where, rows[0], options)
         return found
     if tables := find_tables(where):
         return _table_facts(where, tables, options)
