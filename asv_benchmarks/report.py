@@ -1,7 +1,8 @@
 """Run every ratio of the asv suite once in this process and print the table of docs/measured.md.
 
     python asv_benchmarks/report.py             print the table
-    python asv_benchmarks/report.py --write     write it to docs/measured.md, and its headlines to README.md
+    python asv_benchmarks/report.py --write     write it to docs/measured.md, and its headlines to README.md; with
+                                                --only, replace or add the rows that were measured
     python asv_benchmarks/report.py --check     fail if a ratio is below its gate
 
 thresholds.toml contains targets ("bar") and gates with their reasons, and selects the headlines.
@@ -202,9 +203,47 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_pages(results: list[Result], root: Path = ROOT) -> None:
-    write_between(root / "docs" / "measured.md", table(results), START, END)
-    write_between(root / "README.md", table([result for result in results if result.headline]), START, END)
+def write_pages(results: list[Result], root: Path = ROOT, *, partial: bool = False) -> None:
+    """Write the tables of docs/measured.md and README.md; partial: only rows of `results`, others stay."""
+    headlines = [result for result in results if result.headline]
+    for path, rows in ((root / "docs" / "measured.md", results), (root / "README.md", headlines)):
+        if not partial:
+            write_between(path, table(rows), START, END)
+        elif rows:
+            write_between(path, merged(path.read_text(), rows), START, END)
+
+
+def merged(page: str, results: list[Result]) -> str:
+    """Return the table of a page with other values in the rows of `results`, or with new rows at their places."""
+    lines = page.partition(START)[2].partition(END)[0].strip().splitlines()
+    old = [line.strip("| ").replace("\\|", "|").split(" | ") for line in lines if line.startswith("| ")]
+    captions = [line for line in lines if line and not line.startswith("|")]
+    places = [(getattr(suite, name).title, shown(arguments) or "-") for suite, arguments, name in all_rows()]
+    head, rows = old[0], old[2:]
+    for cells in (result.cells() for result in results):
+        same = [at for at, row in enumerate(rows) if key(row) == key(cells)]
+        later = set(places[places.index((cells[0], cells[1])) + 1 :])
+        at = next((at for at, row in enumerate(rows) if (row[0], row[1]) in later), len(rows))
+        rows[slice(same[0], same[0] + 1) if same else slice(at, at)] = [cells]
+    here = table([]).strip().splitlines()[-1]
+    if here != captions[0]:
+        noted = [line.removesuffix(f": {here}") for line in captions[1:] if line.endswith(here)]
+        titles = dict.fromkeys([*(noted[0].split("; ") if noted else []), *(result.title for result in results)])
+        captions = [line for line in captions if not line.endswith(here)] + [f"{'; '.join(titles)}: {here}"]
+    return markdown([head, ["---"] * 4, *rows], "\n\n".join(captions))
+
+
+def key(cells: list[str]) -> tuple[str, str, str]:
+    """Return what identifies a row: title, parameter and unit."""
+    return cells[0], cells[1], cells[2].rpartition("** ")[2]
+
+
+def all_rows() -> Iterator[tuple[type, tuple[Any, ...], str]]:
+    """Return suite, parameters and name of every row, in the order in which they are measured."""
+    for suite in suites():
+        for arguments in parameters(suite):
+            for name in tracks(suite):
+                yield suite, arguments, name
 
 
 def main() -> int:
@@ -222,7 +261,7 @@ def main() -> int:
             results.append(result)
     print(table(results))
     if args.write:
-        write_pages(results)
+        write_pages(results, partial=bool(args.only))
     failed = [result for result in results if not result.passes]
     for result in failed:
         print(result.complaint())

@@ -8,6 +8,9 @@ The second run continues at the sample where the first one stopped. With the sam
 2 x 8), its losses are those of an uninterrupted run. The ranks are simulated in one process with one loader each, and
 their gradients are averaged; under torchrun, every process has its own loader, and DDP averages the gradients.
 
+With --planned, rows consist of whole documents (longer ones are split), as `fastpack plan` packs them; otherwise the
+file is cut every `--seq-len` tokens.
+
 Attention is restricted to documents: the mask is made from doc_ids, positions start at 0 in each document, and the
 first token of the next document is not a label. At the end, the script prints how much the outputs of a document change
 when the previous document is replaced.
@@ -69,19 +72,48 @@ class GPT(nn.Module):
 
 def make_loaders(args: argparse.Namespace) -> list[Any]:
     """Return a loader for each simulated rank over the same file."""
-    dataset = fastpack.torch.PackedMemMapDatasetContinuous(
-        args.path, "tokens", args.seq_len + 1, reuse_last_target=True, eos_token_id=EOD
-    )
+    if args.megatron:
+        return make_megatron_loaders(args)
+    if args.planned:
+        plan = args.path.with_name(f"{args.path.stem}-{args.seq_len}.plan")
+        fastpack.plan(args.path, plan, seq_length=args.seq_len, if_exists="skip")
+        dataset = fastpack.torch.PlannedDataset(plan)
+    else:
+        dataset = fastpack.torch.PackedMemMapDatasetContinuous(
+            args.path, "tokens", args.seq_len + 1, reuse_last_target=True, eos_token_id=EOD
+        )
     samplers = [fastpack.DistributedSampler(dataset, args.ranks, rank, seed=args.seed) for rank in range(args.ranks)]
     return [
         fastpack.torch.StatefulDataLoader(dataset, args.batch_size, sampler, outputs=OUTPUTS) for sampler in samplers
     ]
 
 
+def make_megatron_loaders(args: argparse.Namespace) -> list[Any]:
+    """Return the loaders for Megatron's samples in Megatron's order."""
+    n_samples = args.steps * args.ranks * args.batch_size
+    dataset, _, _ = fastpack.torch.GPTDataset.build(
+        args.path, args.seq_len, args.seed, (n_samples, 0, 0), "1,0,0", inter_document_masking=True
+    )
+    samplers = [
+        fastpack.MegatronPretrainingSampler(len(dataset), 0, args.batch_size, rank, args.ranks)
+        for rank in range(args.ranks)
+    ]
+    return [fastpack.torch.StatefulDataLoader(dataset, args.batch_size, sampler) for sampler in samplers]
+
+
 def endless(loader: Any) -> Iterator[dict[str, Tensor]]:
     """Yield the batches of all epochs."""
     while True:
-        yield from loader
+        yield from map(with_doc_ids, loader)
+
+
+def with_doc_ids(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give the outputs of Megatron's samples the names of the others; positions start at 0 in each document."""
+    if "tokens" not in batch:
+        return batch
+    labels = torch.where(batch["loss_mask"] > 0, batch["labels"], -100)
+    doc_ids = (batch["position_ids"] == 0).cumsum(1) - 1
+    return {"input_ids": batch["tokens"], "labels": labels, "doc_ids": doc_ids, "position_ids": batch["position_ids"]}
 
 
 def train_step(model: GPT, optimizer: torch.optim.Optimizer, batches: Sequence[dict[str, Tensor]]) -> float:
@@ -150,8 +182,10 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=4, help="the number of simulated ranks (4)")
     parser.add_argument("--batch-size", type=int, default=4, help="the number of samples per batch and rank (4)")
     parser.add_argument("--seq-len", type=int, default=128, help="the number of tokens of a sample (128)")
+    parser.add_argument("--megatron", action="store_true", help="samples in the order of Megatron's GPTDataset")
     parser.add_argument("--steps", type=int, default=300, help="train to this step (300)")
     parser.add_argument("--stop-at", type=int, help="save and stop before this step")
+    parser.add_argument("--planned", action="store_true", help="rows of whole documents, by fastpack.plan")
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")
     parser.add_argument("--checkpoint", type=Path, default=Path("train_gpt.pt"), help="the checkpoint (train_gpt.pt)")
     parser.add_argument("--seed", type=int, default=0)

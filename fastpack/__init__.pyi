@@ -9,9 +9,11 @@ from .analysis.findings import Finding as Finding
 from .analysis.findings import VerifyReport as VerifyReport
 from .datasets.factory import dataset_from_config as dataset_from_config
 from .datasets.flat_windows import MemoryMappedDataset as MemoryMappedDataset
+from .datasets.gpt.gpt_dataset import GPTDataset as GPTDataset
 from .datasets.mixture import MixtureDataset as MixtureDataset
 from .datasets.packed_blocks import PackedMemMapDatasetContinuous as PackedMemMapDatasetContinuous
 from .datasets.packed_megatron import PackedMemMapDatasetMegatron as PackedMemMapDatasetMegatron
+from .datasets.planned import PlannedDataset as PlannedDataset
 from .documents.create_index import IndexResult as IndexResult
 from .documents.create_index import create_raw_index as create_raw_index
 from .documents.create_indices import create_raw_indices as create_raw_indices
@@ -30,11 +32,15 @@ from .inspection.facts import InspectResult as InspectResult
 from .inspection.inspect import inspect as inspect
 from .inspection.report import ReportResult as ReportResult
 from .inspection.report import report as report
+from .inspection.trace import trace as trace
 from .inspection.verify import verify as verify
 from .io.checksums import write_checksums as write_checksums
 from .loading.config import load_config as load_config
 from .loading.loader import StatefulDataLoader as StatefulDataLoader
+from .loading.megatron_samplers import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler
+from .loading.megatron_samplers import MegatronPretrainingSampler as MegatronPretrainingSampler
 from .loading.mixture_sampler import MixtureSampler as MixtureSampler
+from .loading.parallel_ranks import ParallelRanks as ParallelRanks
 from .loading.phases import PhaseSchedule as PhaseSchedule
 from .loading.phases import TrainingPhase as TrainingPhase
 from .loading.sampler import DistributedSampler as DistributedSampler
@@ -46,6 +52,8 @@ from .packing.pack_estimate import PlannedPack as PlannedPack
 from .packing.pack_estimate import plan_packing as plan_packing
 from .packing.pack_result import ChatResult as ChatResult
 from .packing.pack_result import PackResult as PackResult
+from .plans.make_plan import plan as plan
+from .plans.plan_result import PlanResult as PlanResult
 from .tokens.convert import ConvertResult as ConvertResult
 from .tokens.convert import convert as convert
 from .tokens.edit.chunk import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastpack.kernels.batches_np import fill_documents, fill_packed, fill_plain, fill_tokens
+    from fastpack.kernels.bins_np import best_fit, cut_stream, first_fit, group_by_bin, sort_lengths
+    from fastpack.kernels.blends_np import blend_datasets
     from fastpack.kernels.codecs.btree_np import encode_cells, pack_cells
     from fastpack.kernels.codecs.json_np import validate_json_rows
     from fastpack.kernels.codecs.leaves_np import read_leaves
@@ -32,43 +34,75 @@ if TYPE_CHECKING:
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.megatron_blocks_np import block_starts
-    from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
+    from fastpack.kernels.order_np import (
+        feistel,
+        legacy_intervals,
+        legacy_shuffle,
+        seed_generator,
+        shuffle,
+        stdlib_shuffle,
+    )
+    from fastpack.kernels.plan_rows_np import read_rows
+    from fastpack.kernels.row_spans_np import document_ends, fill_spans
+    from fastpack.kernels.sample_parts_np import part_blocks, sample_parts
+    from fastpack.kernels.segments_np import copy_segments, fill_segments, locate_segments, place_segments
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
+    from fastpack.kernels.stream_rows_np import stream_segments
+    from fastpack.kernels.token_masks_np import mask_tokens
     from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
 
 __all__ = [
     "BACKENDS",
     "TABLE",
     "backend",
+    "best_fit",
+    "blend_datasets",
     "block_starts",
+    "copy_segments",
     "copy_spans",
     "count_newlines",
     "count_tokens",
     "cu_seqlens",
+    "cut_stream",
     "decode_index",
     "doc_ids",
+    "document_ends",
     "encode_cells",
     "encode_rows",
     "feistel",
     "fill_documents",
     "fill_packed",
     "fill_plain",
+    "fill_segments",
+    "fill_spans",
     "fill_tokens",
+    "first_fit",
     "first_unsorted",
+    "group_by_bin",
     "index_lines",
+    "legacy_intervals",
+    "legacy_shuffle",
     "locate",
     "locate_many",
+    "locate_segments",
     "locate_windows",
     "mask_labels",
+    "mask_tokens",
     "pack_cells",
+    "part_blocks",
+    "place_segments",
     "read_leaves",
+    "read_rows",
+    "sample_parts",
     "scan_tokens",
     "seed_generator",
     "shuffle",
+    "sort_lengths",
     "sort_texts",
     "sort_within",
     "stdlib_shuffle",
+    "stream_segments",
     "use",
     "used_bytes",
     "validate_json_rows",
@@ -84,10 +118,17 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
     "locate": ("locate", "locate_many", "locate_windows"),
     "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
+    "plan_rows": ("read_rows",),
+    "segments": ("copy_segments", "fill_segments", "locate_segments", "place_segments"),
+    "row_spans": ("document_ends", "fill_spans"),
     "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
-    "order": ("seed_generator", "shuffle", "stdlib_shuffle", "feistel"),
+    "bins": ("sort_lengths", "best_fit", "first_fit", "cut_stream", "group_by_bin"),
+    "order": ("seed_generator", "shuffle", "stdlib_shuffle", "legacy_shuffle", "legacy_intervals", "feistel"),
+    "blends": ("blend_datasets",),
+    "token_masks": ("mask_tokens",),
+    "sample_parts": ("part_blocks", "sample_parts"),
     "codecs.pickled_index_decoder": ("decode_index",),
     "codecs.pickled_index_encoder": ("encode_rows",),
     "codecs.json": ("validate_json_rows",),
@@ -95,6 +136,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "codecs.btree": ("encode_cells", "pack_cells"),
     "codecs.leaves": ("read_leaves",),
     "sort_bytes": ("first_unsorted", "sort_texts", "sort_within"),
+    "stream_rows": ("stream_segments",),
 }
 
 

@@ -4,23 +4,11 @@ from cpython.buffer cimport PyBUF_CONTIG
 from libc.stdint cimport uint64_t
 
 include "dtypes.pxi"
+include "widen.pxi"
 
 cdef enum:
     BLOCK = 128  # tokens tested for EOS at once
     OUTSIDE = -2  # status: a row outside the outputs
-
-
-cdef inline uint32_t widen(const token_t *tokens, Py_ssize_t n, wide_t *out) noexcept nogil:
-    """Copy into the output's type; the top bit of the result is set if a token does not fit."""
-    cdef Py_ssize_t i
-    cdef uint32_t bits = 0
-    for i in range(n):
-        out[i] = <wide_t> tokens[i]
-        if token_t is uint32_t and wide_t is int32_t:
-            bits |= tokens[i]
-        elif token_t is int64_t and wide_t is int32_t:
-            bits |= <uint32_t> (<int64_t> out[i] != tokens[i]) << 31
-    return bits
 
 
 cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept nogil:

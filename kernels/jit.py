@@ -39,6 +39,16 @@ def is_private(folder: str) -> bool:
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
 
 
+@intrinsic
+def pointer(context: Any, address: Any) -> Any:  # noqa: ARG001
+    """Convert an integer address to a void pointer for `numba.carray`."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], _context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.uint64), codegen
+
+
 def prefetcher(for_writing: bool) -> Any:
     """Return a function of compiled code, (array, index), that prefetches the cache line of array[index]."""
 
@@ -57,3 +67,16 @@ def prefetcher(for_writing: bool) -> Any:
         return types.void(array, types.int64), codegen
 
     return prefetch
+
+
+def trailing_zeros() -> Any:
+    """Return a function of compiled code, (uint64), that counts the zero bits below the lowest set bit."""
+
+    @intrinsic
+    def count(_context: Any, value: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return builder.cttz(args[0], ir.IntType(1)(0))
+
+        return value(value), codegen
+
+    return count

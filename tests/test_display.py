@@ -61,6 +61,11 @@ def windows(folder: Path, where: Any = fastpack) -> Any:
     return where.MemoryMappedDataset(shards(folder), 8)
 
 
+def planned(folder: Path) -> Any:
+    fastpack.plan(packed(folder), folder / "corpus.plan", seq_length=8)
+    return fastpack.PlannedDataset(folder / "corpus.plan")
+
+
 def closed_writer(folder: Path) -> Any:
     writer = fastpack.PackedWriter(folder / "new.pbin", 2)
     writer.append([1, 2, 3])
@@ -93,6 +98,10 @@ OBJECTS: dict[str, Callable[[Path], Example]] = {
     "PackedMemMapDatasetMegatron": lambda at: (
         fastpack.PackedMemMapDatasetMegatron(packed(at), "ids", 4),
         ["corpus.pbin'", "block_size=4"],
+    ),
+    "PlannedDataset": lambda at: (
+        planned(at),
+        ["corpus.plan'", "rows=2", "seq_length=8", "sources=1"],
     ),
     "MemoryMappedDataset": lambda at: (windows(at), [repr(at.name)[1:], "samples=5", "seq_len=8", "shards=1"]),
     "TatmMemmapDataset": lambda at: (tatm(at), ["shard'", "samples=5", "context_length=8", "files=1"]),
@@ -148,6 +157,10 @@ RESULTS: dict[str, Callable[[str], Example]] = {
     "PackResult": lambda at: (
         fastpack.PackResult(at, 1234, 56789, MANY),  # type: ignore[arg-type]
         ["path=", "documents=1234", "tokens=56789", "skipped=1000"],
+    ),
+    "PlanResult": lambda at: (
+        fastpack.PlanResult(at, 8, "best_fit", "split", 3, 4, 4, 20, 4, 0, 0, 1, 4, 20),
+        ["output=", "rows=3", "seq_length=8", "tokens=20", "padding=4"],
     ),
     "PlannedPack": lambda at: (
         fastpack.PlannedPack(at, ["a.jsonl"] * 500, 10**9, 10**6, 4, "tokenizers", None, True),

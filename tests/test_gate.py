@@ -195,3 +195,25 @@ def test_the_page_gets_all_rows_and_the_readme_the_headlines(report: ModuleType,
     report.write_pages(rows, tmp_path)
     assert (tmp_path / "docs/measured.md").read_text().count("| **2.00** x example | 1 |") == 2
     assert (tmp_path / "README.md").read_text().count("| **2.00** x example | 1 |") == 1
+
+
+def test_measured_rows_are_replaced_or_added_at_their_places(report: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "docs/measured.md"):
+        (tmp_path / page).write_text((FOLDER.parent / page).read_text())
+    before = (tmp_path / "docs/measured.md").read_text()
+    readme = (tmp_path / "README.md").read_text()
+    name, suites = "conversion.Conversion.track_convert", {suite.__name__: suite for suite in report.suites()}
+    track = suites["Conversion"].track_convert
+    for value in (0.25, 0.75):
+        rows = [report.Result(name, track.title, to, (value,), track.unit, 0.8, 0.1) for to in ("megatron", "mds")]
+        report.write_pages(rows, tmp_path, partial=True)
+    lines = (tmp_path / "docs/measured.md").read_text().splitlines()
+    at = lines.index(f"| {track.title} | megatron | **0.75** {track.unit} | 0.8 |")
+    assert f"| {track.title} | mds | **0.75** {track.unit} | 0.8 |" in lines[at + 1 : at + 5]
+    assert not any("**0.25** x dd" in line for line in lines)
+    others = [
+        line for line in before.splitlines() if line.startswith("| ") and not line.startswith(f"| {track.title} |")
+    ]
+    assert [line for line in lines if line in others] == others
+    assert (tmp_path / "README.md").read_text() == readme

@@ -42,9 +42,10 @@ def test_the_stages_of_ci_are_documented_and_defined() -> None:
         "installed",
         "benchmarks",
         "ray",
+        "foreign",
     ]
     (default,) = re.findall(r"stages=\((\w.*)\)", CI)
-    assert [*default.split(), "ray"] == STAGES
+    assert [*default.split(), "ray", "foreign"] == STAGES
     for stage in STAGES:
         assert re.search(rf"^{stage}\(\) {{", CI, re.MULTILINE), stage
 
@@ -139,7 +140,10 @@ def test_every_package_is_listed_and_every_kernel_has_a_stub() -> None:
 def test_compile_flags_match_the_compiler() -> None:
     source = (ROOT / "setup.py").read_text()
     function = source[source.index("def compile_flags") : source.index("class SDist")]
-    for debug, expected in ((False, {"msvc": ["/O2"], "unix": ["-O3", "-g0"]}), (True, {"unix": ["-O0", "-g"]})):
+    for debug, expected in (
+        (False, {"msvc": ["/O2"], "unix": ["-O3", "-g0", "-ffp-contract=off"]}),
+        (True, {"unix": ["-O0", "-g", "-ffp-contract=off"]}),
+    ):
         space: dict[str, Any] = {"DEBUG": debug}
         exec(function, space)
         for compiler, flags in expected.items():

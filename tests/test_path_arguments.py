@@ -47,6 +47,11 @@ def packing(source: Any, target: Any) -> dict[str, Any]:
     return {"settings": settings, "tokenizer": TOKENIZER}
 
 
+def planned_rows(source: Any, target: Any) -> Any:
+    fastpack.plan(source, target, seq_length=5)
+    return fastpack.PlannedDataset(target)
+
+
 CALLS: dict[str, Callable[[Callable[[str], Any]], Any]] = {
     "create_raw_index": lambda at: fastpack.create_raw_index(at("x.jsonl"), at("new.idx")),
     "create_raw_data_index": lambda at: fastpack.create_raw_data_index(at("x.jsonl"), at("new.idx")),
@@ -60,6 +65,7 @@ CALLS: dict[str, Callable[[Callable[[str], Any]], Any]] = {
     "PackedMemMapDatasetContinuous": lambda at: fastpack.PackedMemMapDatasetContinuous(at("a.pbin"), "ids", 5, True)[0],
     "PackedMemMapDatasetMegatron": lambda at: fastpack.PackedMemMapDatasetMegatron(at("a.pbin"), "ids", 5)[0],
     "MemoryMappedDataset": lambda at: fastpack.MemoryMappedDataset(at("shards"), 5)[0],
+    "PlannedDataset": lambda at: planned_rows(at("a.pbin"), at("a.plan"))[0],
     "merge_packed_data": lambda at: fastpack.merge_packed_data([at("a.pbin"), at("b.pbin")], at("new.pbin")),
     "merge_packed_data_files": lambda at: fastpack.merge_packed_data_files([at("a.pbin")], at("new.pbin")),
     "shuffle_tokenized_data": lambda at: fastpack.shuffle_tokenized_data(at("a.pbin"), at("new.pbin"), seed=1),

@@ -89,6 +89,21 @@ def test_blocks_that_start_with_documents() -> None:
         same(ours.batch([0, 5]), theirs.batch([0, 5]))
 
 
+def test_planned_rows(tmp_path: Path) -> None:
+    """Tensors, also of the loss mask, in this process and from workers of torch's DataLoader."""
+    fastpack.plan(PACKED, tmp_path / "a.plan", seq_length=64, seed=1)
+    names = ("input_ids", "labels", "doc_ids", "position_ids", "loss_mask")
+    ours = fastpack.torch.PlannedDataset(tmp_path / "a.plan", outputs=names)
+    theirs = fastpack.PlannedDataset(tmp_path / "a.plan", outputs=names)
+    same(ours[1], theirs[1])
+    same(ours.batch([0, 3]), theirs.batch([0, 3]))
+    out = {"loss_mask": torch.zeros(2, 64, dtype=torch.bool), "cu_seqlens": None}
+    ours.fill([3, 4], out)
+    same(out, theirs.batch([3, 4], ("loss_mask", "cu_seqlens")))
+    loader = torch.utils.data.DataLoader(ours, 3, num_workers=1, multiprocessing_context="spawn")
+    same(next(iter(loader)), theirs.batch([0, 1, 2]))
+
+
 class Markers:
     """Markers that occur in the packed file."""
 

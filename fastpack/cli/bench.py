@@ -32,8 +32,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="a packed file (.pbin), a folder of .npy or .bin shards, a manifest (.fpm), or a token file of another "
-        "format",
+        help="a packed file (.pbin), a folder of .npy or .bin shards, a manifest (.fpm), a packing plan (.plan), "
+        "or a token file of another format",
     )
     parser.add_argument("--seq-len", type=at_least(1), default=2048, help="tokens per sample (2048)")
     parser.add_argument("--batch-size", type=at_least(1), default=32, help="samples per batch (32)")
@@ -62,10 +62,10 @@ def run_bench(args: argparse.Namespace) -> int:
         say(args, "compiling the Numba kernels, unless they are in its cache (--kernels cython needs none of this)")
         kernels.warm()
     with warnings_as_messages(args, "warning: "), _open(args) as dataset:
-        n_samples = len(dataset)
+        n_samples, seq_len = len(dataset), dataset.seq_length if _is_plan(args) else args.seq_len
     if n_samples == 0:
         raise ValueError(f"{args.path} holds no sample of {args.seq_len + 1} tokens: choose a shorter --seq-len")
-    args = argparse.Namespace(**(vars(args) | {"batch_size": min(args.batch_size, n_samples)}))
+    args = argparse.Namespace(**(vars(args) | {"batch_size": min(args.batch_size, n_samples), "seq_len": seq_len}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # repeated each time the data are opened
         return _report(args)
@@ -197,7 +197,8 @@ def _batches(dataset: Any, args: argparse.Namespace) -> tuple[Iterator[Any], Any
 
 
 def _outputs(args: argparse.Namespace) -> tuple[str, ...]:
-    return ("input_ids", "labels") if args.eos_token_id is None else ("input_ids", "labels", "doc_ids")
+    has_documents = args.eos_token_id is not None or _is_plan(args)
+    return ("input_ids", "labels", "doc_ids") if has_documents else ("input_ids", "labels")
 
 
 def _touch(dataset: Any, args: argparse.Namespace) -> None:
@@ -217,6 +218,11 @@ def _files(args: argparse.Namespace) -> list[Path]:
     from fastpack.tokens.manifest.manifest_shards import open_shards
 
     path = Path(args.path)
+    if _is_plan(args):
+        from fastpack.plans.plan_file import PlanFile
+
+        sources = PlanFile(path).open_sources()
+        return sorted({Path(segment.path) for tokens in sources for segment in tokens.segments()})
     if _is_other_format(args):
         from fastpack.tokens.formats import open_tokens
 
@@ -225,6 +231,12 @@ def _files(args: argparse.Namespace) -> list[Path]:
     if is_manifest(path):
         return [Path(shard.path) for shard in open_shards(path, _pattern(args))]
     return sorted(path.glob(_pattern(args))) if path.is_dir() else [path]
+
+
+def _is_plan(args: argparse.Namespace) -> bool:
+    """Return whether PATH is a packing plan, by its name."""
+    path: str = args.path
+    return path.endswith(".plan")
 
 
 def _is_other_format(args: argparse.Namespace) -> bool:
@@ -250,7 +262,11 @@ def _pattern(args: argparse.Namespace) -> str:
 
 
 def _open(args: argparse.Namespace) -> Any:
-    """Open PATH as a dataset of windows of --seq-len + 1 tokens."""
+    """Open PATH as a dataset of windows of --seq-len + 1 tokens, or of the rows of a plan."""
+    if _is_plan(args):
+        from fastpack.datasets.planned import PlannedDataset
+
+        return PlannedDataset(args.path)
     from fastpack.tokens.manifest.manifest_file import is_manifest
 
     is_named = is_manifest(args.path) and not _pattern(args).endswith(".pbin")

@@ -73,8 +73,9 @@ def _describe(result: EditResult, dry_run: bool) -> str:
         return f"{result.path}: exists, kept"
     sources = f" from {counted(result.sources, 'file')}" if result.sources > 1 else ""
     excluded = f", {counted(result.left_out, 'document')} excluded" if result.left_out else ""
+    empty = f", {counted(result.n_empty_dropped, 'document')} without tokens dropped" if result.n_empty_dropped else ""
     amount = f"{describe_contents(result.documents, result.tokens)}, {counted(result.bytes, 'byte')}"
-    return f"{'would write ' if dry_run else ''}{result.path}: {amount}{sources}{excluded}"
+    return f"{'would write ' if dry_run else ''}{result.path}: {amount}{sources}{excluded}{empty}"
 
 
 def describe_contents(documents: int, tokens: int | None) -> str:
@@ -93,12 +94,30 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_eos_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--eos-token-id",
+        type=int,
+        metavar="ID",
+        help="token that ends documents in sources without document boundaries (npy, bin, llmc, nanogpt)",
+    )
+
+
+def eos_option(args: argparse.Namespace, kind: str = "pbin") -> dict[str, int]:
+    """Return the argument `eos_token_id`, if it was given. Raises UsageError for it and --format with lines."""
+    if kind == "jsonl" and args.format is not None:
+        raise UsageError("--format is for token files: the output of JSON Lines is JSON Lines")
+    if kind == "jsonl" and args.eos_token_id is not None:
+        raise UsageError("--eos-token-id is for token files, and the source is JSON Lines")
+    return {} if args.eos_token_id is None else {"eos_token_id": args.eos_token_id}
+
+
 def kind_of(path: str) -> str:
     """Return "pbin" for token files or "jsonl": by the suffix, else by the first byte, which differs."""
     suffix = path.rpartition(".")[2].lower()
-    if suffix in ("pbin", "jsonl"):
-        return suffix
-    if suffix in ("ndjson", "json"):
+    if suffix in ("pbin", "npy", "bin", "idx", "ds", "fpm"):  # raw tokens may begin with any byte
+        return "pbin"
+    if suffix in ("jsonl", "ndjson", "json"):
         return "jsonl"
     if not os.path.isfile(path):
         return "pbin"  # a folder, or the prefix of several files

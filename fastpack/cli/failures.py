@@ -28,7 +28,11 @@ FLAGS = {  # names of Python arguments in messages -> flags
     **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
     "call again with resume=True": "run the same command with --resume",
     "Pass if_exists='overwrite'": "Pass --force",
+    "eos_token_id": "--eos-token-id",
+    "dtype=": "--dtype",
     "Pass mix_tokenizers=True": "Pass --force",
+    "Pass source_format= or a pattern": "Pass --from or a pattern",
+    "shard_tokens": "--shard-tokens",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
 

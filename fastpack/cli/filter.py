@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fastpack.cli.edits import add_format_option, run_edit
+from fastpack.cli.edits import add_eos_option, add_format_option, eos_option, run_edit
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import Commands, add_output_options, new_command
 
@@ -43,6 +43,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     rules.add_argument(
         "--trust-code", action="store_true", help="allow --expression to run; use it only with code that you trust"
     )
+    add_eos_option(parser)
     add_format_option(parser)
     add_output_options(parser)
     return [parser]
@@ -66,7 +67,7 @@ def run_filter(args: argparse.Namespace) -> int:
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"--expression is not a Python expression: {error}") from None
         keep = _and_expression(keep, code)
-    return run_edit(args, "filter", filter_packed_data, args.source, args.target, keep)
+    return run_edit(args, "filter", filter_packed_data, args.source, args.target, keep, **eos_option(args))
 
 
 def _and_expression(rules: Callable[[int, Any], Any], code: Any) -> Callable[[int, Any], bool]:

@@ -22,7 +22,7 @@ from fastpack.cli.progress import progress
 
 _NAMES = 22  # characters: width of the column of names
 # Facts that are printed separately:
-_APART = ("warnings", "histogram", "samples_at", "eos", "path", "fingerprint", "digest", "loss_tokens")
+_APART = ("warnings", "histogram", "samples_at", "packing", "eos", "path", "fingerprint", "digest", "loss_tokens")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -45,7 +45,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         type=int,
         nargs="+",
         metavar="N",
-        help="count the training samples of N tokens (default: 2048 4096 8192)",
+        help="count the samples of N tokens, and say what `fastpack plan` would give (default: 2048 4096 8192)",
     )
     add_eos_option(parser)
     add_dtype_option(parser)
@@ -107,6 +107,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found.get("samples_at"):
         yield ""
         yield from _samples(found["samples_at"])
+    if found.get("packing"):
+        yield ""
+        yield from _packing(found["packing"])
     if found.get("histogram"):
         histogram = found["histogram"]
         columns = shutil.get_terminal_size().columns
@@ -139,6 +142,18 @@ def _samples(samples: list[dict[str, Any]]) -> Iterator[str]:
     for row in samples:
         numbers = ["none" if row[name] is None else f"{row[name]:,}" for name in peers]
         yield "  ".join([f"{row['seq_len']:>{_NAMES},}", *(f"{number:>20}" for number in numbers)])
+
+
+def _packing(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a table of what `fastpack plan` would give."""
+    heads = ("rows", "padding", "documents cut", "tokens left out")
+    head = "packed to length"
+    yield "  ".join([f"{head:>{_NAMES}}", f"{'algorithm':<18}", *(f"{name:>15}" for name in heads)])
+    for row in rows:
+        algorithm = row["algorithm"] if row["algorithm"] == "none" else f"{row['algorithm']}, {row['long']}"
+        cut = "unknown" if row["documents_cut"] is None else f"{row['documents_cut']:,}"
+        cells = (f"{row['rows']:,}", f"{row['padding_share']:.3%}", cut, f"{row['left_out']:,}")
+        yield "  ".join([f"{row['seq_len']:>{_NAMES},}", f"{algorithm:<18}", *(f"{text:>15}" for text in cells)])
 
 
 def _is_plain() -> bool:

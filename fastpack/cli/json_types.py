@@ -23,6 +23,7 @@ from fastpack.cli.packing_json import (
     Written,
 )
 from fastpack.inspection.facts import FACTS, Count, DTypes, Minimum
+from fastpack.inspection.plan_types import PlanJson
 from fastpack.inspection.preview_types import (
     LinesPreviewJson,
     PackedPreviewJson,
@@ -31,6 +32,7 @@ from fastpack.inspection.preview_types import (
     ShardsPreviewJson,
 )
 from fastpack.inspection.report_types import KeptReportJson, ReportJson, SeveralPathsJson, ValidateJson, VerifyJson
+from fastpack.inspection.trace_types import TraceDocumentJson, TraceStepJson
 
 
 class TaskJson(TypedDict):
@@ -83,6 +85,7 @@ class EditJson(TypedDict):
     bytes: Annotated[Count, "size of the output"]
     sources: Annotated[Count, "files read"]
     left_out: Annotated[Count, "documents that `filter` excluded"]
+    n_empty_dropped: Annotated[Count, "documents without tokens that the format cannot store"]
     written: Written
     kept_existing: Kept
     dry_run: DryRun
@@ -182,6 +185,7 @@ class ConvertJson(TypedDict):
     """a converted token file"""
 
     output: Annotated[str, "the output: a file, a folder, or the common prefix of several files"]
+    outputs: Annotated[list[str], "all outputs: the shards in order, or only `output`"]
     format: Annotated[str, "its format"]
     dtype: Annotated[str, "dtype of its tokens; empty if an existing output was kept"]
     n_documents: Annotated[Count | None, "number of documents; null if their boundaries are unknown"]
@@ -300,6 +304,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "merge": (EditJson, TaskJson),
     "mount": (MountJson,),
     "pack": (PackJson, PackEachJson, PlannedPacksJson, TaskJson),
+    "plan": (PlanJson,),
     "prepare": (PrepareJson, PreparedJsonlJson, MetadatasetJson, TaskJson),
     "prepare-media": (MediaJson,),
     "preview": (PackedPreviewJson, ShardsPreviewJson, LinesPreviewJson, RowsPreviewJson, SamplesPreviewJson),
@@ -307,6 +312,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "repair": (RepairJson,),
     "report": (ReportJson, KeptReportJson),
     "shuffle": (EditJson, TaskJson),
+    "trace": (TraceStepJson, TraceDocumentJson),
     "validate": (ValidateJson,),
     "verify": (VerifyJson, SeveralPathsJson, TaskJson),
 }

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
-from fastpack.cli.edits import add_compat_option, add_format_option, run_distributed_edit, run_edit
+from fastpack.cli.edits import (
+    add_compat_option,
+    add_eos_option,
+    add_format_option,
+    eos_option,
+    run_distributed_edit,
+    run_edit,
+)
 from fastpack.cli.options import Commands, add_output_options, new_command
 
 
@@ -34,6 +41,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "which must then agree)",
     )
     add_compat_option(parser, "write the index as Modalities 0.5 does, 12 bytes too low for each file before")
+    add_eos_option(parser)
     add_format_option(parser)
     add_output_options(parser, combines=True)
     add_distributed_options(parser, of="output")
@@ -44,6 +52,7 @@ def run_merge(args: argparse.Namespace) -> int:
     """Merge; return the exit code."""
     check_distributed_options(args, "--dry-run")
     options = {"compat": args.compat, "token_size_in_bytes": args.token_size, "mix_tokenizers": args.force}
+    options |= eos_option(args)
     if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_merge
 

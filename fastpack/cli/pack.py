@@ -142,6 +142,11 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
         "library during the run (default: as many as take 8 %% of the time)",
     )
     work.add_argument(
+        "--record-lines",
+        action="store_true",
+        help="also write OUTPUT.lines, the source and line of each document (8 bytes), which `trace` shows",
+    )
+    work.add_argument(
         "--resume",
         action="store_true",
         help="continue a run that was interrupted or killed; a finished output is kept (pbin and npy)",
@@ -154,7 +159,7 @@ def run_pack(args: argparse.Namespace) -> int:
 
     is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
     with vocabulary(_flag_names(args, is_config)):
-        check_distributed_options(args, "--dry-run", "--resume", "--num-workers")
+        check_distributed_options(args, "--dry-run", "--resume", "--record-lines", "--num-workers")
         if not is_config:
             _check_options(args)
         return _pack(args, is_config)

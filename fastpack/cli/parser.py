@@ -29,6 +29,7 @@ COMMANDS = {
     "chunk": ("chunk", "create_shuffled_dataset_chunk", "create_shuffled_jsonl_chunk"),
     "filter": ("filter", "filter_packed_data"),
     "convert": ("convert",),
+    "plan": ("plan",),
     "chat": ("chat", "prepare_instruction_tuning_data"),
     "prepare": ("prepare", "prepare-media", "prepare_media"),
     "fix_duplicates": ("fix-duplicates", "fix_duplicates"),
@@ -39,6 +40,7 @@ COMMANDS = {
     "repair": ("repair",),
     "preview": ("preview",),
     "report": ("report",),
+    "trace": ("trace",),
     "mount": ("mount",),
     "fetch": ("fetch",),
     "bench": ("bench",),
@@ -65,6 +67,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.filter import add_commands
         case "convert":
             from fastpack.cli.convert import add_commands
+        case "plan":
+            from fastpack.cli.plan import add_commands
         case "chat":
             from fastpack.cli.chat import add_commands
         case "prepare":
@@ -85,6 +89,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.preview import add_commands
         case "report":
             from fastpack.cli.report import add_commands
+        case "trace":
+            from fastpack.cli.trace import add_commands
         case "mount":
             from fastpack.cli.mount import add_commands
         case "fetch":

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
-from fastpack.cli.edits import add_compat_option, add_format_option, check_seed, kind_of, run_distributed_edit, run_edit
+from fastpack.cli.edits import (
+    add_compat_option,
+    add_eos_option,
+    add_format_option,
+    check_seed,
+    eos_option,
+    kind_of,
+    run_distributed_edit,
+    run_edit,
+)
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import Commands, add_output_options, new_command
 
@@ -33,6 +42,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_compat_option(
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )
+    add_eos_option(parser)
     add_format_option(parser)
     add_output_options(parser)
     add_distributed_options(parser, of="output", least="256 MiB")
@@ -52,8 +62,7 @@ def run_shuffle(args: argparse.Namespace) -> int:
     check_seed(args, "--seed", args.seed)
     kind = KINDS.get(args.command) or kind_of(source)
     options = {"seed": args.seed, **({"compat": args.compat} if kind == "jsonl" else {})}
-    if kind == "jsonl" and args.format is not None:
-        raise UsageError("--format is for token files: the output of JSON Lines is JSON Lines")
+    options |= eos_option(args, kind)
     if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_shuffling
 

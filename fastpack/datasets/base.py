@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.loss_labels import ShardMasks, mask_labels
+from fastpack.datasets.file_spans import RowSpans
+from fastpack.datasets.loss_labels import mask_labels, mask_span_labels
 from fastpack.datasets.outputs import (
     DOCUMENT_OUTPUTS,
+    ROW_OUTPUTS,
     Allocate,
     Arrays,
     Batch,
@@ -24,6 +26,9 @@ from fastpack.datasets.outputs import (
 )
 from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
+from fastpack.datasets.row_shares import Spans, copy_row_spans, fill_window_spans, window_document_ends
+from fastpack.datasets.shard_masks import ShardMasks
+from fastpack.datasets.span_groups import will_need_spans
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
 from fastpack.display import Described, facts
@@ -60,6 +65,13 @@ class Dataset(Described):
     _epoch = 0
     _closed = False
     _recorded: Recorded | None = None
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # of the constructor
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Keep the arguments, from which a description of a run makes the dataset again."""
+        dataset = super().__new__(cls)
+        dataset._arguments = (arguments, options)
+        return dataset
 
     def _recorded_tokenizer(self) -> Recorded | None:
         """Return a token file of the dataset and its tokenizer, if it is recorded."""
@@ -146,6 +158,30 @@ class RowDataset(Dataset):
         """Write sample index[k] into row rows[k] (None: row k) of each of the checked `arrays`."""
         raise NotImplementedError
 
+    def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
+        """Write spans of rows into `arrays`; a subclass that need not fill whole rows for it overrides this."""
+        row_format = self._row_format
+        dtype = next((str(array.dtype) for name, array in arrays.items() if name in ROW_OUTPUTS), None)
+        one = row_format.allocate(1, OutputOptions(tuple(arrays), dtype, None), np.empty)  # type: ignore[arg-type]
+        cut = {name: array for name, array in one.items() if array.shape[1:] == (row_format.length,)}
+        copy_row_spans(lambda index, rows: self._fill_rows(index, rows, None), cut, spans, arrays)
+
+    def _will_need_spans(self, spans: Spans) -> None:
+        """Hint the OS to prefetch spans of rows, or the whole rows."""
+        self.will_need(np.unique(spans.samples))
+
+    def _document_ends(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the ends of the documents in the rows `index` as one sequence, exclusive, ascending: int64 [n]."""
+        out: Outputs = {"cu_seqlens": None}
+        self.fill(index, out)
+        return np.unique(out["cu_seqlens"][1:]).astype(np.int64)
+
+    def _require_documents(self, outputs: Iterable[str]) -> None:
+        """Raise ValueError for an output that needs document boundaries, if they are not known."""
+        unknown = [name for name in outputs if name in DOCUMENT_OUTPUTS]
+        if unknown and not self._row_format.has_documents:
+            raise ValueError(f"{unknown[0]} need the dataset's eos_token_id")
+
     def new_outputs(
         self,
         n_rows: int,
@@ -211,9 +247,7 @@ class RowDataset(Dataset):
             If a token does not fit into int32.
         """
         index, row_format = item_numbers(indices), self._row_format
-        if not row_format.has_documents and not DOCUMENT_OUTPUTS.isdisjoint(out):
-            unknown = next(name for name in out if name in DOCUMENT_OUTPUTS)
-            raise ValueError(f"{unknown} need the dataset's eos_token_id")
+        self._require_documents(out)
         arrays, whole = out, "cu_seqlens" in out or "max_seqlen" in out
         if whole:
             check_whole(out)
@@ -298,6 +332,57 @@ class WindowDataset(RowDataset):
         fill_rows(self._windows.groups(index, self._negative), arrays, block, self._eos, rows)
         if self._masks is not None and block is None and "labels" in arrays:
             mask_labels(self._masks, self._windows, index, self._negative, arrays["labels"], rows)
+
+    def row_spans(self, indices: Indices) -> RowSpans:
+        """Return where the tokens of samples lie in the files, without reading them.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers, as for `batch`.
+
+        Returns
+        -------
+        RowSpans
+            The file and the token range of each sample; the last token of a window is a label only.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range.
+        """
+        return self._windows.spans(item_numbers(indices), self._negative)
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files that `row_spans` numbers.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset in a mixture.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        del source
+        return self._token_files()
+
+    def _token_files(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
+        fill_window_spans(self._windows, self._eos, spans, arrays, self._negative)
+        if self._masks is not None and "labels" in arrays:
+            mask_span_labels(self._masks, self._windows, spans, self._negative, arrays["labels"])
+
+    def _will_need_spans(self, spans: Spans) -> None:
+        will_need_spans(self._windows, spans.samples, spans.starts, spans.lengths + 1, self._negative)
+
+    def _document_ends(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        assert self._eos is not None
+        return window_document_ends(self._windows, self._eos, index, self._format.length, self._negative)
 
     def will_need(self, indices: Indices) -> None:
         """Hint the OS to read these samples from the disk, for batches that are needed soon.

@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices, RowDataset, Selection, WindowDataset
+from fastpack.datasets.file_spans import RowSpans, Traceable, row_spans
 from fastpack.datasets.map_dataset import Closeable, MapDataset, SampleDataset, Stateful
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.row_format import DATASET_IDX, ConcatenatedRows, TokenRows, without_dataset_idx
+from fastpack.datasets.row_shares import Spans, fill_window_spans
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows, concatenated_windows
 from fastpack.display import facts
@@ -104,6 +106,36 @@ class Concatenation(RowDataset):
         for number, order in _by_dataset(numbers):
             self._row_dataset(number)._fill_rows(local[order], arrays, order if rows is None else rows[order])
 
+    def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
+        numbers, local = self._locate_many(self._absolute(spans.samples))
+        if self._numbered and DATASET_IDX in arrays:
+            arrays[DATASET_IDX][spans.rows] = numbers
+            arrays = without_dataset_idx(arrays)
+        if not arrays:
+            return
+        if self._windows is not None and self._windows.uniform:
+            spans = spans._replace(samples=self._absolute(spans.samples))
+            fill_window_spans(self._windows, self._eos, spans, arrays, negative=False)
+            return
+        for number, order in _by_dataset(numbers):
+            self._row_dataset(number)._fill_spans(spans.chosen(order)._replace(samples=local[order]), arrays)
+
+    def _will_need_spans(self, spans: Spans) -> None:
+        numbers, local = self._locate_many(self._absolute(spans.samples))
+        for number, order in _by_dataset(numbers):
+            dataset = self._row_datasets[number]
+            if dataset is not None:
+                dataset._will_need_spans(spans.chosen(order)._replace(samples=local[order]))
+
+    def _document_ends(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        numbers, local = self._locate_many(self._absolute(index))
+        length, found = self._row_format.length, [np.zeros(0, np.int64)]
+        for number, order in _by_dataset(numbers):
+            ends = self._row_dataset(number)._document_ends(local[order])
+            rows = (ends - 1) // length  # of the rows in `order`
+            found.append(ends + (order[rows] - rows) * length)
+        return np.sort(np.concatenate(found), kind="stable")
+
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return the samples as `Rows` if all datasets have the same outputs, otherwise sample by sample."""
         if isinstance(indices, Selection) and "outputs" in indices.options:
@@ -125,6 +157,50 @@ class Concatenation(RowDataset):
                 return False
             forms.append({name: (array.shape, array.dtype) for name, array in dataset.new_outputs(1).items()})
         return bool(forms) and all(form == forms[0] for form in forms)
+
+    def row_spans(self, indices: Indices) -> RowSpans:
+        """Return where the tokens of samples lie in the files of the datasets, without reading them.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers of the concatenation.
+
+        Returns
+        -------
+        RowSpans
+            The dataset, the file and the token range of each sample. Samples of datasets without files have none.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range.
+        """
+        numbers, local = self._locate_many(self._absolute(item_numbers(indices)))
+        found = [row_spans(*np.empty((3, 0), np.int64))]
+        for number, order in _by_dataset(numbers):
+            dataset = self.datasets[number]
+            if isinstance(dataset, Traceable):
+                spans = dataset.row_spans(local[order])
+                found.append(spans._replace(rows=order[spans.rows], sources=np.full(len(spans.rows), number)))
+        joined = RowSpans(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        return joined.chosen(np.argsort(joined.rows, kind="stable"))
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files of a dataset that `row_spans` numbers.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        dataset = self.datasets[source]
+        return dataset.token_files(0) if isinstance(dataset, Traceable) else []
 
     def will_need(self, indices: Indices) -> None:
         """Hint each dataset to prefetch its samples among `indices`.

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
-from fastpack.datasets.loss_labels import find_masks
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
-from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_manifest, tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
+from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.token_streams import TokenStream
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -27,7 +27,7 @@ from fastpack.tokens.flat.shards import check_dtypes, find_shards, scan_shards
 from fastpack.tokens.formats import formats_of
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards, lengths_of, manifest_warnings, open_shards
-from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.token_segment import SegmentPaths, TokenSegment
 
 
 class MemoryMappedDataset(WindowDataset):
@@ -134,9 +134,11 @@ class MemoryMappedDataset(WindowDataset):
             described, find = stream.described_files(), stream.warnings
         else:
             self._files = _find_files(data_dir, file_pattern, dtype)
-            named = isinstance(self._files, ManifestShards)  # a manifest opens without access to its shards
-            described = [] if named else [shard.path for shard in self._files]
-            find = manifest_warnings if named else find_warnings
+            if isinstance(self._files, ManifestShards):  # it opens without access to its shards
+                described, find = [], manifest_warnings
+                tokenizer_of_manifest(self._files, mix_tokenizers)
+            else:
+                described, find = [shard.path for shard in self._files], find_warnings
         self._recorded = tokenizer_of_shards(described, mix_tokenizers, eos_token_id)
         for text in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(text, DataWarning, stacklevel=2)
@@ -182,6 +184,9 @@ class MemoryMappedDataset(WindowDataset):
     def _masked(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
         """Return a sample of shards with loss masks: a batch of one."""
         return {name: array[0] for name, array in self.batch([index]).items()}
+
+    def _token_files(self) -> Sequence[str]:
+        return SegmentPaths(self._files)
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a shard has changed since construction: size, modification time or inode.

@@ -41,6 +41,7 @@ PAIR_OUTPUTS = ("input_ids", "labels", "doc_ids")
 ROW_OUTPUTS = (*PAIR_OUTPUTS, "position_ids")  # [B, L] each: a row belongs to one sample
 WHOLE_OUTPUTS = ("cu_seqlens", "max_seqlen")  # of the batch as one sequence of B * L tokens
 OUTPUTS = ROW_OUTPUTS + WHOLE_OUTPUTS
+LOSS_MASK = "loss_mask"  # bool [B, L], of datasets of planned rows
 DOCUMENT_OUTPUTS = frozenset(("doc_ids", "position_ids", *WHOLE_OUTPUTS))
 
 
@@ -50,7 +51,8 @@ def split_outputs(out: Outputs, n_rows: int, length: int) -> Arrays:
         raise ValueError(f"cu_seqlens are int32: a batch of {n_rows} x {length} tokens is too long for them")
     arrays = {name: array for name, array in out.items() if name not in WHOLE_OUTPUTS}
     if "position_ids" not in arrays:
-        dtype = next((array.dtype for name, array in arrays.items() if name in ROW_OUTPUTS), np.dtype(np.int32))
+        rows = (array for name, array in arrays.items() if name in (*ROW_OUTPUTS, "tokens"))
+        dtype = next((array.dtype for array in rows), np.dtype(np.int32))
         arrays["position_ids"] = np.empty((n_rows, length), dtype)
     return arrays
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, overload
 
@@ -11,20 +11,26 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices, WindowDataset
-from fastpack.datasets.loss_labels import find_masks
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
-from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_files
+from fastpack.datasets.recorded_tokenizers import (
+    Recorded,
+    tokenizer_of_file,
+    tokenizer_of_manifest,
+    tokenizer_of_shards,
+)
 from fastpack.datasets.row_format import TokenRows
-from fastpack.datasets.token_streams import TokenStream, is_packed, open_stream
+from fastpack.datasets.shard_masks import find_masks
+from fastpack.datasets.token_streams import TokenStream, is_packed, open_named_files, open_stream
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
-from fastpack.errors import DataWarning, FormatError
+from fastpack.errors import FormatError
 from fastpack.io import PathLike, is_remote
 from fastpack.item_numbers import item_numbers, position_of
 from fastpack.tokens.manifest.manifest_file import is_manifest
-from fastpack.tokens.manifest.manifest_shards import ManifestShards, open_shards
+from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
+from fastpack.tokens.token_segment import SegmentPaths
 
 _SAMPLE_DTYPES = {**RETURNED_DTYPE, 8: np.dtype(np.int64)}  # by the bytes of a token
 
@@ -45,6 +51,9 @@ class _PackedDataset(Dataset):
         self._load_index = load_index
         if is_manifest(raw_data_path):
             raise ValueError(f"{raw_data_path}: a manifest of packed files opens as PackedMemMapDatasetContinuous")
+        if not is_packed(raw_data_path):
+            hint = "open other formats as PackedMemMapDatasetContinuous, or convert them with `fastpack convert`"
+            raise ValueError(f"{raw_data_path}: {type(self).__name__} reads packed files (.pbin): {hint}")
         self._file = PackedFile(raw_data_path)
         self._shard = self._file.segment
         if load_index:
@@ -104,11 +113,12 @@ class _PackedDataset(Dataset):
 
     def _recorded_tokenizer(self) -> Recorded | None:
         if self._recorded is None and self._files is None:
-            self._recorded = tokenizer_of_files(self._described_files())
+            described = self._described_files()
+            self._recorded = tokenizer_of_file(described[0]) if len(described) == 1 else None
         return self._recorded
 
-    def _described_files(self) -> Sequence[PathLike]:
-        return [self.raw_data_path] if self._stream is None else self._stream.described_files()
+    def _described_files(self) -> Sequence[str]:
+        return [os.fspath(self.raw_data_path)] if self._stream is None else self._stream.described_files()
 
     def close(self) -> None:
         super().close()
@@ -207,6 +217,11 @@ class BlockDataset(WindowDataset, _PackedDataset):
         file = self._file
         return Windows([lambda: file.data], [n_windows], self._window, step)
 
+    def _token_files(self) -> Sequence[str]:
+        if self._stream is not None:
+            return [self._stream.path]
+        return SegmentPaths([self._shard] if self._files is None else self._files)
+
     def _block_format(self) -> TokenRows:
         """Return the format of the rows, in which samples are blocks."""
         dtype = _SAMPLE_DTYPES[self.token_size_in_bytes]
@@ -222,9 +237,10 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     Parameters
     ----------
     raw_data_path
-        A packed file, or a manifest of packed files (`.fpm`, see `fastpack.write_manifest`): then the samples are those
-        of a `CombinedDataset` of all its `.pbin` files, in its order. Such a file is accessed on first use only, and
-        must then be as the manifest states. Files shorter than a block have no samples. Or a token file or folder of
+        A packed file, or a manifest (`.fpm`, see `fastpack.write_manifest`): then the samples are those of a
+        `CombinedDataset` of all its `.pbin` files (of all its files if there are none), in its order. Such a file is
+        accessed on first use only, and must then be as the manifest states. Files shorter than a block have no samples.
+        Or a token file or folder of
         any other format that `fastpack.open_tokens` reads: its tokens are cut as those of one packed file. Blocks are
         read from a mapping where the tokens are in one file, else copied.
     sample_key
@@ -242,6 +258,8 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     format, dtype
         As for `fastpack.open_tokens`: the format and the dtype of the tokens of a file that does not state them. A
         packed file takes neither.
+    mix_tokenizers
+        Accept the files of a folder or manifest that were packed with different tokenizers, with a DataWarning.
 
     Raises
     ------
@@ -250,7 +268,7 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     FormatError
         If the file is damaged, or its format is ambiguous.
     ValueError
-        If block_size exceeds the number of tokens or is below 2.
+        If block_size exceeds the number of tokens or is below 2, or the recorded tokenizers of the files differ.
 
     Notes
     -----
@@ -282,11 +300,12 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         eos_token_id: int | None = None,
         format: str | None = None,
         dtype: str | None = None,
+        mix_tokenizers: bool = False,
     ) -> None:
         is_given = format not in (None, "pbin") or dtype is not None
         if is_manifest(raw_data_path) and not is_given:
             self.raw_data_path, self.sample_key, self._load_index = raw_data_path, sample_key, load_index
-            self._files = _named_files(raw_data_path, block_size, load_index)
+            self._files = open_named_files(raw_data_path, block_size, load_index)
             lengths = self._files.lengths
         elif is_given or not is_packed(raw_data_path):
             self.raw_data_path, self.sample_key, self._load_index = raw_data_path, sample_key, load_index
@@ -303,9 +322,12 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self.block_size = self._window = block_size
         self.reuse_last_target = reuse_last_target
         self._eos = eos_token_id
-        described = self._described_files() if self._files is None else []
-        if eos_token_id is not None or len(described) > 1:
-            self._recorded = tokenizer_of_files(described, eos_token_id)
+        if self._files is not None:
+            tokenizer_of_manifest(self._files, mix_tokenizers)
+        elif len(described := self._described_files()) > 1:
+            self._recorded = tokenizer_of_shards(described, mix_tokenizers, eos_token_id)
+        elif eos_token_id is not None:
+            self._recorded = tokenizer_of_file(described[0], eos_token_id)
         self._step = block_size - 1 if reuse_last_target else block_size
         self._attach()
         self._total = int(self._windows.cumulative[-1])
@@ -314,14 +336,12 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self._format = self._block_format()
         if self._stream is not None:
             n_blocks = (self._stream.n_tokens - self.block_size) // self._step + 1
-            self._windows = self._stream.windows(n_blocks, self._window, self._step)
-            self._masks = self._stream.masks()
+            self._windows, self._masks = self._stream.windows(n_blocks, self._window, self._step), self._stream.masks()
             return
+        self._masks = find_masks([self._shard] if self._files is None else self._files)
         if self._files is None:
             self._windows = self._cut((self._file.n_tokens - self.block_size) // self._step + 1, self._step)
-            self._masks = find_masks([self._shard])
             return
-        self._masks = find_masks(self._files)
         n_windows = np.maximum((self._files.lengths - self.block_size) // self._step + 1, 0)
         if is_remote(self.raw_data_path):
             self._windows = ReadWindows(self._files, n_windows, self._window, self._step)
@@ -372,21 +392,6 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     def _span(self, index: int) -> tuple[int, int]:
         size = self.token_size_in_bytes
         return index * self._step * size, self.block_size * size
-
-
-def _named_files(path: PathLike, block_size: int, load_index: bool) -> ManifestShards:
-    """Open the packed files of a manifest; warn if some are shorter than a block."""
-    if load_index:
-        raise ValueError(f"{path}: load_index=True is for one packed file: a manifest has no documents in it")
-    files = open_shards(path, "**/*.pbin")
-    if files.largest_item not in RETURNED_DTYPE:
-        raise ValueError(f"{path}: tokens of {files.largest_item} bytes, packed files have 1, 2 or 4")
-    short = files.lengths < block_size
-    if short.any() and not short.all():
-        first = files[int(short.argmax())].path
-        text = f"{np.count_nonzero(short)} of {len(files)} files, the first being {first}, are shorter than a block"
-        warnings.warn(f"{text} of {block_size} tokens: they have no samples", DataWarning, stacklevel=3)
-    return files
 
 
 def _step_one(index: slice) -> slice:

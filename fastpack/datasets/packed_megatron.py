@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.loss_labels import find_masks
 from fastpack.datasets.packed_blocks import BlockDataset
 from fastpack.datasets.read_windows import ReadChosenWindows
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_file
+from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.windows import ChosenWindows
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, is_remote

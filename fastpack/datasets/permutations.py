@@ -1,4 +1,4 @@
-"""Permutations of 0..n-1 by seed: torch.randperm's, stored, and one that is computed at any position."""
+"""Permutations by seed: torch.randperm's and NumPy's legacy shuffle, and one that is computed at any position."""
 
 from __future__ import annotations
 
@@ -42,6 +42,18 @@ class TorchGenerator:
         """Permute `values` in place to `values[torch.randperm(len(values), generator=self)]`, and return it."""
         kernels.shuffle(self._state, len(values) >= WIDE_FROM, values)
         return values
+
+
+class LegacyGenerator:
+    """The generator `numpy.random.RandomState(seed)`, to the extent that its `shuffle` needs it."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = np.empty(625, np.uint32)
+        kernels.seed_generator(self._state, seed)
+
+    def shuffle(self, values: Indices) -> None:
+        """Permute `values`, of 4 or 8 bytes each, in place as `RandomState.shuffle`."""
+        kernels.legacy_shuffle(self._state, values.view(np.int32 if values.itemsize == 4 else np.int64))
 
 
 class FeistelOrder:

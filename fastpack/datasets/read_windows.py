@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import errno
-import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.mapped_shards import LazyOpeners
+from fastpack.datasets.open_segments import OpenSegments
 from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
 from fastpack.datasets.windows import Windows, chosen_starts
-from fastpack.errors import FormatError
-from fastpack.io import Reader
 from fastpack.tokens.flat.shards import not_flat_error
 from fastpack.tokens.manifest.manifest_shards import first_odd
 from fastpack.tokens.token_segment import TokenSegment
-
-MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors per process
 
 
 def shard_openers(shards: Sequence[TokenSegment]) -> LazyOpeners:
@@ -36,18 +32,11 @@ class ReadWindows(Windows):
         super().__init__(shard_openers(shards), n_windows, n_tokens, step)
         if (odd := first_odd(shards)) is not None:
             raise not_flat_error(odd)
-        self._files_of_shards = shards
-        self._readers: dict[int, Reader] = {}
-        self._readers_lock = threading.Lock()
-
-    @property
-    def n_open_files(self) -> int:
-        """The number of files that are open."""
-        return len(self._readers)
+        self.files = OpenSegments(shards)
 
     def window(self, number: int, start: int) -> Tokens:
         """Read the window of shard `number` that begins at its token `start`."""
-        dtype = self._files_of_shards[number].dtype
+        dtype = self.files.segments[number].dtype
         out = np.empty(self.n_tokens * dtype.itemsize, np.uint8)
         self._read(number, start, out)
         return out.view(dtype)
@@ -56,7 +45,7 @@ class ReadWindows(Windows):
         """Yield groups as `Windows.groups`, of windows read into memory."""
         shards, starts = self.positions(indices, negative)
         positions: list[tuple[int, int]] = list(zip(shards.tolist(), starts.tolist(), strict=True))
-        dtypes = [self._files_of_shards[number].dtype for number, _ in positions]
+        dtypes = [self.files.segments[number].dtype for number, _ in positions]
         for dtype in dict.fromkeys(dtypes):
             rows = np.array([k for k, other in enumerate(dtypes) if other == dtype])
             windows = np.empty((len(rows), self.n_tokens * dtype.itemsize), np.uint8)
@@ -70,42 +59,26 @@ class ReadWindows(Windows):
                 yield WindowGroup(row_addresses(tokens), rows, selector, tokens)
 
     def _read(self, number: int, start: int, out: npt.NDArray[np.uint8]) -> None:
-        shard = self._files_of_shards[number]
-        offset = shard.offset + start * shard.dtype.itemsize
-        try:
-            n_bytes = self._reader(number).read_into(out, offset)
-        except OSError as error:
-            if error.errno != errno.ESTALE:  # a network file system requires the file to be reopened
-                raise
-            with self._readers_lock:
-                self._readers.pop(number, None)
-            n_bytes = self._reader(number).read_into(out, offset)
-        if n_bytes < len(out):
-            end = offset + n_bytes
-            raise FormatError(shard.path, end, "the end of the file", f"{offset + len(out)} bytes, as when opened")
+        self.files.read(number, start * self.files.segments[number].dtype.itemsize, out)
 
-    def _reader(self, number: int) -> Reader:
-        reader = self._readers.get(number)
-        if reader is None:
-            reader = self._files_of_shards[number].open_reader()
-            with self._readers_lock:
-                while len(self._readers) >= MAX_OPEN_FILES:
-                    del self._readers[next(iter(self._readers))]
-                self._readers[number] = reader
-        return reader
+    def dtype_of(self, number: int) -> np.dtype[Any]:
+        """Return the dtype of a shard's tokens."""
+        return self.files.segments[number].dtype
+
+    def read(self, number: int, start: int, out: Tokens) -> None:
+        """Fill `out` with the tokens of shard `number` from token `start` on."""
+        self._read(number, start, out.view(np.uint8))
 
     def will_need(self, indices: npt.NDArray[np.int64], negative: bool = False) -> None:
         """Hint the OS, or the block cache of a store, to read these windows."""
         shards, starts = self.positions(indices, negative)
         for number, start in zip(shards.tolist(), starts.tolist(), strict=True):
-            shard = self._files_of_shards[number]
-            n_bytes = self.n_tokens * shard.dtype.itemsize
-            self._reader(number).will_need(shard.offset + start * shard.dtype.itemsize, n_bytes)
+            size = self.files.segments[number].dtype.itemsize
+            self.files.will_need(number, start * size, self.n_tokens * size)
 
     def close(self) -> None:
         super().close()
-        with self._readers_lock:
-            self._readers = {}
+        self.files.close()
 
 
 class ReadChosenWindows(ReadWindows):
@@ -120,4 +93,4 @@ class ReadChosenWindows(ReadWindows):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return positions as `Windows.positions`; ValueError for a window outside the shard."""
         shards, samples = super().positions(indices, negative)
-        return shards, chosen_starts(self.starts, samples, self.n_tokens, self._files_of_shards[0].length)
+        return shards, chosen_starts(self.starts, samples, self.n_tokens, self.files.segments[0].length)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.outputs import (
+    LOSS_MASK,
     OUTPUT_DTYPES,
     OUTPUTS,
     PAIR_OUTPUTS,
@@ -20,6 +21,7 @@ from fastpack.datasets.outputs import (
     OutputDtype,
     Outputs,
     check_grids,
+    check_memory,
 )
 
 DATASET_IDX = "dataset_idx"
@@ -120,6 +122,37 @@ class TokenRows:
             raise ValueError(f"{name} has dtype {blocks.dtype}: int64, int32 or {self.block_dtype} is needed")
         if not (blocks.flags.writeable and blocks.flags.aligned):
             raise ValueError(f"{name} must be aligned and writeable")
+
+
+@dataclass(frozen=True)
+class PlannedRows(TokenRows):
+    """Rows of documents: the outputs of `TokenRows`, and loss_mask, bool [B, L].
+
+    Parameters
+    ----------
+    names
+        The outputs of a batch by default.
+    """
+
+    names: tuple[str, ...] = PAIR_OUTPUTS
+
+    @property
+    def default(self) -> tuple[str, ...]:
+        return self.names
+
+    def allocate(self, n_rows: int, options: OutputOptions, empty: Allocate) -> Outputs:
+        names = self.names if options.outputs is None else options.outputs
+        others = options._replace(outputs=[name for name in names if name != LOSS_MASK])
+        out = super().allocate(n_rows, others, empty)
+        return {n: empty((n_rows, self.length), np.dtype(np.bool_)) if n == LOSS_MASK else out[n] for n in names}
+
+    def check(self, arrays: Arrays, n_rows: int) -> None:
+        if LOSS_MASK in arrays:
+            mask, shape = arrays[LOSS_MASK], (n_rows, self.length)
+            if not isinstance(mask, np.ndarray) or mask.shape != shape or mask.dtype != np.bool_:
+                raise ValueError(f"loss_mask must be an array of bool {list(shape)}")
+            check_memory(LOSS_MASK, mask)
+        super().check({name: array for name, array in arrays.items() if name != LOSS_MASK}, n_rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.loss_labels import ShardMasks
+from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import Opener
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.shard_masks import ShardMasks
 from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
 from fastpack.datasets.windows import Windows, row_numbers
 from fastpack.errors import DataWarning, FormatError
@@ -21,6 +22,7 @@ from fastpack.tokens.common_fingerprint import described_files
 from fastpack.tokens.flat.shard_warnings import find_warnings
 from fastpack.tokens.formats import formats_of, open_tokens
 from fastpack.tokens.loss_mask import open_loss_mask
+from fastpack.tokens.manifest.manifest_shards import ManifestShards, first_odd, open_shards
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import TokenSegment
 
@@ -94,6 +96,11 @@ class TokenStream:
         openers = [partial(np.asarray, span.data) for span in spans]
         return _Runs(self.dtype, openers, numbers, rows[:, 0], rows[:, 1] // size, size)
 
+    @property
+    def path(self) -> str:
+        """The file or folder whose tokens are one sequence."""
+        return self._tokens.path
+
     def check_unchanged(self) -> None:
         """Raise FormatError if a file has changed since it was opened; objects in a store are checked on reading."""
         for segment in self.segments:
@@ -116,6 +123,25 @@ def open_stream(path: PathLike, load_index: bool, format: str | None, dtype: str
     if load_index:
         stream.document_rows()
     return stream
+
+
+def open_named_files(path: PathLike, block_size: int, load_index: bool) -> ManifestShards:
+    """Open the packed files of a manifest, or all files if there are none; warn if some are shorter than a block."""
+    if load_index:
+        raise ValueError(f"{path}: load_index=True is for one packed file: a manifest has no documents in it")
+    try:
+        files = open_shards(path, "**/*.pbin")
+    except FileNotFoundError:
+        files = open_shards(path, "**")
+    others = (file for file in files.first_of_each_dtype() if file.dtype.kind not in "ui")
+    if (wrong := first_odd(files) or next(others, None)) is not None:
+        raise FormatError(wrong.path, 0, f"an array of {wrong.dtype}", "a flat array of integers")
+    short = files.lengths < block_size
+    if short.any() and not short.all():
+        first = files[int(short.argmax())].path
+        text = f"{np.count_nonzero(short)} of {len(files)} files, the first being {first}, are shorter than a block"
+        warnings.warn(f"{text} of {block_size} tokens: they have no samples", DataWarning, stacklevel=3)
+    return files
 
 
 def _reopen(
@@ -173,6 +199,21 @@ class StreamWindows(Windows):
             yield copied_group(list(windows), rows)
         else:
             yield WindowGroup(row_addresses(windows), rows, selector, windows)
+
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies among all tokens."""
+        _, starts = self.positions(indices, negative)
+        return row_spans(np.zeros_like(starts), starts, starts + self.n_tokens)
+
+    def dtype_of(self, number: int) -> np.dtype[Any]:
+        """Return the dtype of the tokens as they are read."""
+        del number
+        return self._runs.dtype.newbyteorder("=")
+
+    def read(self, number: int, start: int, out: Tokens) -> None:
+        """Fill `out` with the tokens from number `start` of all tokens on."""
+        del number
+        self._read(start, out)
 
     def _read(self, start: int, out: Tokens) -> None:
         """Copy tokens from number `start` on."""

@@ -33,6 +33,11 @@ def dtype_selector(tokens: Tokens) -> Tokens | None:
     return _DTYPE_SELECTORS.get(tokens.dtype) if supported else None
 
 
+def selector_of(dtype: np.dtype[Any]) -> Tokens | None:
+    """Return the array that selects the kernel for a dtype, None if there is none; uint64 are read as int64."""
+    return _DTYPE_SELECTORS.get(np.dtype(np.int64) if dtype == np.uint64 and dtype.isnative else dtype)
+
+
 def address_of(tokens: Tokens) -> int:
     """Return the address of the first token."""
     address: int = tokens.__array_interface__["data"][0]
@@ -91,7 +96,8 @@ def fill_rows(
     eos_argument = () if eos is None else (eos,)
     for group in groups:
         target = group.rows if rows is None else rows[group.rows]
-        _check_fit(kernel(group.addresses, target, group.dtype_selector, *eos_argument, *outputs), group)
+        misfit = kernel(group.addresses, target, group.dtype_selector, *eos_argument, *outputs)
+        check_fit(misfit, group.dtype_selector)
 
 
 def _fill_blocks(groups: Iterable[WindowGroup], blocks: Tokens, rows: RowNumbers | None) -> None:
@@ -100,15 +106,14 @@ def _fill_blocks(groups: Iterable[WindowGroup], blocks: Tokens, rows: RowNumbers
     for group in groups:
         target = group.rows if rows is None else rows[group.rows]
         if has_kernel:
-            _check_fit(kernels.fill_tokens(group.addresses, target, group.dtype_selector, blocks), group)
+            check_fit(kernels.fill_tokens(group.addresses, target, group.dtype_selector, blocks), group.dtype_selector)
             continue
         copies = np.empty((len(target), blocks.shape[1]), np.int64)
         kernels.fill_tokens(group.addresses, np.arange(len(target)), group.dtype_selector, copies)
         blocks[target] = copies
 
 
-def _check_fit(misfit: int, group: WindowGroup) -> None:
+def check_fit(misfit: int, selector: Tokens) -> None:
+    """Raise OverflowError if a kernel reported a token that does not fit."""
     if misfit:
-        raise OverflowError(
-            f"a token of {group.dtype_selector.dtype} does not fit into int32 outputs: pass dtype='int64'"
-        )
+        raise OverflowError(f"a token of {selector.dtype} does not fit into int32 outputs: pass dtype='int64'")

@@ -10,14 +10,11 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import io as files
 from fastpack import kernels
+from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import LazyOpeners, MappedShards, Mappings, Opener
+from fastpack.datasets.prefetch import Prefetch
 from fastpack.datasets.window_groups import RowNumbers, Tokens, WindowGroup, address_of, copied_group, dtype_selector
-
-# Prefetching costs 3.5 us a window, as much as filling its row. So PROBES windows of a batch are checked first, and
-# after CALM_AFTER batches in a row whose pages were in memory only every CALM_INTERVAL-th batch is checked.
-PROBES, CALM_AFTER, CALM_INTERVAL = 4, 8, 8
 
 
 class Windows:
@@ -35,7 +32,7 @@ class Windows:
         self.shards = MappedShards(openers)
         self.n_tokens, self.step = n_tokens, step
         self.cumulative = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(n_windows, np.int64))])
-        self._calm_batches = 0
+        self._prefetch = Prefetch()
 
     @property
     def uniform(self) -> bool:
@@ -103,11 +100,10 @@ class Windows:
         starts *= self.step
         return shards, starts
 
-    def token_positions(
-        self, indices: npt.NDArray[np.int64], negative: bool
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the shard and the first token of each window, also where `positions` numbers windows."""
-        return self.positions(indices, negative)
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies; the number of a file is that of its shard."""
+        shards, starts = self.positions(indices, negative)
+        return row_spans(shards, starts, starts + self.n_tokens)
 
     def _mixed_groups(
         self, numbers: list[int], starts: npt.NDArray[np.int64], rows: RowNumbers
@@ -132,19 +128,19 @@ class Windows:
 
         From the first call on, the OS is advised that the shards are read at random.
         """
+        if self.begin_prefetch():
+            for group in self.groups(indices, negative):
+                self.hint(group, np.full(len(group.addresses), self.n_tokens))
+
+    def begin_prefetch(self) -> bool:
+        """Advise the OS of reads at random; return whether the pages of the next batch are to be checked."""
         self.shards.read_at_random()
-        self._calm_batches += 1
-        if self._calm_batches > CALM_AFTER and self._calm_batches % CALM_INTERVAL:
-            return
-        for group in self.groups(indices, negative):
-            n_bytes = self.n_tokens * group.dtype_selector.itemsize
-            addresses = group.addresses.tolist()
-            probes = addresses[:: -(-len(addresses) // PROBES)]
-            if isinstance(group.owner, np.ndarray) or all(files.is_in_memory(start, n_bytes) for start in probes):
-                continue
-            self._calm_batches = 0
-            for start in addresses:
-                files.will_need(start, n_bytes)
+        return self._prefetch.is_due()
+
+    def hint(self, group: WindowGroup, lengths: npt.NDArray[np.int64]) -> None:
+        """Hint the OS to read this many tokens of each member of a group."""
+        if not isinstance(group.owner, np.ndarray):  # those are copies
+            self._prefetch.hint(group.addresses, lengths * group.dtype_selector.itemsize)
 
     def close(self) -> None:
         """Release every mapping; views of them, and a batch that is being filled, stay valid."""
@@ -173,12 +169,10 @@ class ChosenWindows(Windows):
         super().__init__([opener], [len(starts)], n_tokens, 1)
         self.starts = starts
 
-    def token_positions(
-        self, indices: npt.NDArray[np.int64], negative: bool
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return positions as `Windows.token_positions`."""
-        numbers, samples = self.positions(indices, negative)
-        return numbers, self.starts[samples]
+    def spans(self, indices: npt.NDArray[np.int64], negative: bool = False) -> RowSpans:
+        """Return where each window lies."""
+        shards, samples = self.positions(indices, negative)
+        return row_spans(shards, self.starts[samples], self.starts[samples] + self.n_tokens)
 
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[WindowGroup]:
         """Yield groups as `Windows.groups`; ValueError for a window outside the array."""

@@ -22,6 +22,7 @@ from fastpack.distributed.map_concatenate import (
     byte_counter,
     concatenate_bytes,
     concatenate_tokens,
+    equal_borders,
     numbered_tasks,
     output_blocks,
     task_bytes,
@@ -48,7 +49,7 @@ from fastpack.tokens.edit.edit_writer import Edit
 from fastpack.tokens.edit.merge import Source, find_sources, read_sources, read_tokens, write_merged
 from fastpack.tokens.edit.shuffle import shuffled_documents, shuffled_lines
 from fastpack.tokens.edit.shuffle_order import check_chunk
-from fastpack.tokens.formats import format_named, open_documents
+from fastpack.tokens.formats import format_named
 from fastpack.tokens.interop_formats import first_output
 from fastpack.tokens.mask_bits import MaskBits
 
@@ -76,7 +77,8 @@ def plan_shuffling(
 ) -> Plan:
     """Plan a shuffle (of one path) or a chunk as tasks; `collect_edit` is the last step.
 
-    options: "seed"; of chunks "chunk_id", "num_chunks" and "global_seed" instead; of lines "compat" as well.
+    options: "seed"; of chunks "chunk_id", "num_chunks" and "global_seed" instead; of lines "compat" as well; of flat
+    token files "eos_token_id" as well.
     bytes_per_task: of output (default: 256 MiB, or more where that would make thousands; small tasks read each page of
     a source many times). The result does not depend on it. folder: of the tasks' files (default: that of the target).
     Raises what the functions of these names raise before they read documents, and ValueError without a seed.
@@ -89,11 +91,11 @@ def plan_shuffling(
     target = first_output(row.name, as_path(target))
     kept = is_kept(paths, target, if_exists)
     if kind.endswith("pbin"):
-        edit_dtype(row, common_tokens(paths, mix_tokenizers=options.get("mix_tokenizers", False))[0])
+        edit_dtype(row, common_tokens(paths, **_common_options(options))[0])
     names = [os.fspath(path) for path in paths]
     settings = {"kind": kind, "paths": names, "options": dict(options), "format": row.name}
     total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
-    borders = _borders(total, task_bytes(total, bytes_per_task, MAX_WINDOW))
+    borders = equal_borders(total, task_bytes(total, bytes_per_task, MAX_WINDOW))
     n_tasks = len(borders) - 1
     tasks = numbered_tasks(
         ({"number": number, "of": n_tasks}, end - start) for number, (start, end) in enumerate(pairwise(borders))
@@ -112,6 +114,7 @@ def plan_merge(
     folder: str | None = None,
     if_exists: ExistencePolicy = "error",
     format: str | None = None,
+    eos_token_id: int | None = None,
 ) -> Plan:
     """Plan `merge_packed_data` as tasks; `collect_edit` is the last step.
 
@@ -123,7 +126,8 @@ def plan_merge(
     target = first_output(row.name, as_path(target))
     paths = find_sources(src_paths, target, row)
     kept = is_kept(paths, target, if_exists)
-    sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True, mix_tokenizers=mix_tokenizers)
+    options: dict[str, Any] = {"mix_tokenizers": mix_tokenizers, "eos_token_id": eos_token_id}
+    sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True, **options)
     edit_dtype(row, size)
     pieces = _pieces(sources, size, bytes_per_task)
     tasks = numbered_tasks(({"pieces": one}, sum(end - start for _, start, end in one) * size) for one in pieces)
@@ -131,7 +135,7 @@ def plan_merge(
         "sources": [list(source._replace(fingerprint=None)) for source in sources],
         "size": size,
         "compat": compat,
-        "mix_tokenizers": mix_tokenizers,
+        "options": options,
         "paths": list(map(str, paths)),
         "format": row.name,
     }
@@ -147,17 +151,11 @@ def _plan(
     return Plan(function, task_folder(str(target), folder), settings, stamps, tasks, unneeded)
 
 
-def _borders(total: int, n_bytes: int) -> list[int]:
-    """Return the borders of equal ranges of `total` bytes: at least one range, of at most `n_bytes` each."""
-    n_tasks = max(1, -(-total // n_bytes))
-    return [total * number // n_tasks for number in range(n_tasks + 1)]
-
-
 def _pieces(sources: Sequence[Source], size: int, requested: int | None) -> Iterator[list[tuple[int, int, int]]]:
     """Yield for each task its pieces: (number of the source, first token, end)."""
     ends = list(accumulate(source.n_tokens for source in sources))
     total = ends[-1] * size
-    for start, end in pairwise(border // size for border in _borders(total, task_bytes(total, requested))):
+    for start, end in pairwise(border // size for border in equal_borders(total, task_bytes(total, requested))):
         pieces = []
         number = bisect_right(ends, start)
         while start < end:
@@ -249,7 +247,7 @@ def _concatenate_merged(
 ) -> EditResult:
     names = ("paths", "size", "compat")
     given = (plan.settings[name] for name in names)
-    sources, size = read_sources(*given, mix_tokenizers=plan.settings["mix_tokenizers"])
+    sources, size = read_sources(*given, **plan.settings["options"])
     outputs = [task_output(done, done.result["bytes"]) for done in finished]
 
     blocks = (block.view(f"<u{size}") for block in output_blocks(outputs, advance))
@@ -269,24 +267,27 @@ def _concatenate_shuffled(
     if size is None:
         n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
-    mix = plan.settings["options"].get("mix_tokenizers", False)
-    _, common = common_tokens(plan.settings["paths"], mix_tokenizers=mix)
+    _, common = common_tokens(plan.settings["paths"], **_common_options(plan.settings["options"]))
     row, encoded = format_named(plan.settings["format"]), np.dtype(f"u{size}")
     mask = _mask(plan)
-    concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common, mask)
+    n_empty = concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common, mask)
     n_tokens = sum(output.n_bytes for output in outputs) // size
-    return EditResult(target, n_documents, n_tokens, written_bytes(row, target))
+    return EditResult(target, n_documents - n_empty, n_tokens, written_bytes(row, target), n_empty_dropped=n_empty)
 
 
 def _mask(plan: Plan) -> MaskBits | None:
     """Return the loss mask of a shuffle; the order is computed again only if a source has a mask."""
+    paths, options = plan.settings["paths"], plan.settings["options"]
     masks = DocumentMasks()
-    for path in plan.settings["paths"]:
-        with open_documents(path) as file:
-            masks.add(file)
+    common_tokens(paths, masks.add, **_common_options(options) | {"mix_tokenizers": True})
     if not masks.exist:
         return None
-    edit = _EDITS[plan.settings["kind"]](plan.settings["paths"], **plan.settings["options"])
+    edit = _EDITS[plan.settings["kind"]](paths, **options)
     assert edit.masks is not None
     assert edit.token_size is not None
     return edit.masks.bits(edit.order, edit.documents.lengths // edit.token_size)
+
+
+def _common_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `common_tokens` among those of an edit."""
+    return {name: options[name] for name in ("mix_tokenizers", "eos_token_id") if name in options}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack.distributed.plan import Done, Task, check_size
 from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes
+from fastpack.tokens.edit.edit_result import EmptyDocuments
 from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.token_file import TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
@@ -35,6 +36,12 @@ def task_bytes(total: int, requested: int | None, least: int = MIN_TASK_BYTES) -
             raise ValueError(f"tasks of {requested} bytes: expected at least 1")
         return requested
     return max(least, -(-total // MAX_TASKS))
+
+
+def equal_borders(total: int, n_bytes: int) -> list[int]:
+    """Return the borders of equal ranges of `total` bytes: at least one range, of at most `n_bytes` each."""
+    n_tasks = max(1, -(-total // n_bytes))
+    return [total * number // n_tasks for number in range(n_tasks + 1)]
 
 
 def split_sources(sizes: Sequence[int], whole: Sequence[bool], n_bytes: int) -> Iterator[list[Chunk]]:
@@ -115,19 +122,23 @@ def concatenate_tokens(
     advance: Callable[[int], None],
     fingerprint: TokenizerFingerprint | None = None,
     mask: MaskBits | None = None,
-) -> None:
-    """Write the token file of the documents of all outputs. Raises TargetExists by the policy.
+) -> int:
+    """Write the token file of the documents of all outputs; return how many empty ones the format cannot store.
+
+    Raises TargetExists by the policy.
 
     encoded, stored: the dtypes of the tokens in the outputs and in the token file; fingerprint: of their tokenizer.
     mask: of all tokens.
     """
     assert row.create is not None
+    empty = EmptyDocuments(row)
     with row.create(as_path(target), stored, policy) as writer:
         writer.fingerprint, writer.mask = fingerprint, mask
         writer.reserve(sum(one.n_bytes for one in outputs) // encoded.itemsize)
         for one in outputs:
             blocks = (block.view(encoded.newbyteorder("<")) for block in output_blocks([one], advance))
-            writer.append_blocks(blocks, map_bytes(one.path)[one.n_bytes :].view(np.int64).copy())
+            writer.append_blocks(blocks, empty.drop(map_bytes(one.path)[one.n_bytes :].view(np.int64).copy()))
+    return empty.n_dropped
 
 
 def byte_counter(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:

@@ -85,6 +85,23 @@ class PackedSamplesAt(SamplesAt):
     ]
 
 
+class PackingAt(TypedDict):
+    """what a plan would give at one sequence length"""
+
+    seq_len: Annotated[int, Minimum(1), "tokens of a row"]
+    algorithm: Annotated[Literal["best_fit", "none"], "the algorithm of `fastpack plan`"]
+    long: Annotated[Literal["split", "truncate", "drop"], "what happens to documents longer than a row"]
+    rows: Annotated[Count, "rows"]
+    padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
+    documents_cut: Annotated[Count | None, "documents that are divided between rows, or truncated; null if unknown"]
+    left_out: Annotated[Count, "tokens in no row"]
+
+
+Packing = Annotated[
+    list[PackingAt] | None, "what `fastpack plan` would give at each `--seq-len`; null if document lengths are unknown"
+]
+
+
 class Split(TypedDict):
     """a split"""
 
@@ -213,6 +230,7 @@ class PackedFacts(InspectResult):
         Count | None, "documents with such tokens, which a reader would split; null as `eos_inside`"
     ]
     samples_at: Annotated[list[PackedSamplesAt], "number of samples at each `--seq-len`"]
+    packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
     digest: Digest
@@ -238,6 +256,7 @@ class ShardFacts(InspectResult):
     eos: Eos
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
     digest: Digest
@@ -258,6 +277,7 @@ class TokenFileFacts(InspectResult):
     eos: Eos
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
     digest: Digest
@@ -276,6 +296,7 @@ class ManifestFacts(InspectResult):
     times_count: Annotated[bool, "whether the modification times of the shards must match; not in a copy without times"]
     file_tokens: FileTokens
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
     digest: Digest

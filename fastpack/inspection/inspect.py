@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.options import InspectOptions
@@ -76,7 +76,7 @@ def inspect(
     eos_token_id
         The token that ends documents. By default it is guessed from the last tokens of documents or files.
     seq_lens
-        Sequence lengths for which samples and cut documents are counted.
+        Sequence lengths for which samples are counted, and for which `packing` says what `plan` would give.
     dtype
         The dtype of `.bin` shards. By default it is that of tatm's metadata, or it is guessed from the size.
     quick
@@ -144,10 +144,21 @@ def inspect(
     if digest and not formats_of(as_path(path)):
         check_dataset_exists(as_path(path))
         raise ValueError(f"{os.fspath(path)} is not a token file: it has no digest")
-    facts = measure(path, options).facts
+    found = measure(path, options)
+    facts = found.facts
     if facts["kind"] in TOKEN_KINDS:
+        facts["packing"] = _packing(found, options.seq_lens)
         facts["digest"] = _digest(path, dtype, eos_token_id) if digest else None
     return FACTS[facts["kind"]](facts)
+
+
+def _packing(found: FileFacts, seq_lens: Sequence[int]) -> list[dict[str, Any]] | None:
+    """Return what `plan` would give at each sequence length; None if the lengths of documents are unknown."""
+    from fastpack.plans.packing_estimate import packing_rows
+
+    if found.lengths is None or found.unit != "tokens" or found.facts.get("documents") is None:
+        return None
+    return [*packing_rows(found.lengths, {seq_len: found.cut.get(seq_len) for seq_len in seq_lens})]
 
 
 def _digest(path: PathLike, dtype: str | None, eos_token_id: int | None) -> str:

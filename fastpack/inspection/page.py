@@ -199,11 +199,17 @@ def _packing(numbers: dict[str, Any]) -> str:
             percent(row["documents_cut"]),
             percent(row["padding"]),
             percent(row["cut_off"]),
+            percent(row["best_fit_padding"]),
+            percent(row["best_fit_cut"]),
         ]
         for row in rows
     ]
     head = ["Length", "Blocks", "Tokens in blocks", "Documents cut", "Padding", "Cut off"]
-    table = _table("Padding and what is cut off: with one document a row instead of blocks", head, shown)
+    head += ["Padding, best fit", "Documents cut, best fit"]
+    caption = (
+        "Padding and what is cut off: with one document a row instead of blocks; best fit: as `fastpack plan` packs"
+    )
+    table = _table(caption, head, shown)
     keys = ["tokens in whole blocks", "documents cut", "padding, one document a row"]
     known = rows[0]["documents_cut"] is not None
     figure = _figure(graphs.draw_packing(rows), "Sequence length in tokens", keys if known else keys[:1])

@@ -235,14 +235,15 @@ def _jobs_of_files(folder: AnyPath) -> list[Job]:
     """Return the files of a folder that can be checked, unfinished ones included."""
     if not folder.is_dir():
         return []
-    names = set(os.listdir(folder))
+    paths = {path.name: path for path in folder.iterdir()}
+    names = set(paths)
     begun = {name[1 : -len(".partial")] for name in names if name.startswith(".") and name.endswith(".partial")}
     names |= {name for name in begun if is_unfinished(folder / name)}
     raw = {name for name in names if name.endswith(".jsonl")}
     covered = {f"{name}.idx" for name in raw} | {f"{name[: -len('.jsonl')]}.idx" for name in raw}  # checked with it
     jobs = []
     for name in sorted(names - covered):
-        path = folder / name
+        path = paths.get(name, folder / name)
         checker = None if name.startswith(".") or path.is_dir() or is_side_file(path) else _checker_of(path)
         if checker is not None:
             jobs.append(Job(path, checker))

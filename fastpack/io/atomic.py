@@ -15,11 +15,14 @@ import hashlib
 import io
 import os
 import stat
+from collections.abc import Sequence
 from typing import IO
 
 from fastpack.errors import INTERRUPTS, JobError, spoken
 from fastpack.io import stores as remote
 from fastpack.io.checksum_blocks import forget_listing
+from fastpack.io.file_copy import copy_pipe, copy_range
+from fastpack.io.gathered_write import Spans, write_interleaved
 from fastpack.io.if_exists import CHECKSUMS, OVERWRITING, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
 from fastpack.io.mapping import libc
 from fastpack.io.paths import exists, is_remote, plain_path, with_filename
@@ -32,7 +35,6 @@ _sync_file_range = getattr(libc, "sync_file_range", None)  # Linux
 if _sync_file_range is not None:
     _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _START_WRITING = 2  # SYNC_FILE_RANGE_WRITE: returns before the data is on the disk
-_NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 OVERWRITE = "Pass if_exists='overwrite'"
 
 
@@ -43,16 +45,6 @@ def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
         os.ftruncate(file.fileno(), offset)
         _put(file.fileno(), data, offset)
         os.fsync(file.fileno())
-
-
-def _copy_range(source: int, offset: int, target: int, position: int, n_bytes: int) -> int:
-    """Copy bytes from `offset` of a file to `position` of another; return their number."""
-    try:
-        return os.copy_file_range(source, target, n_bytes, offset, position)
-    except (OSError, AttributeError) as error:  # another file system, or a system without this call
-        if isinstance(error, OSError) and error.errno not in _NO_COPY_RANGE:
-            raise
-    return _put(target, os.pread(source, min(n_bytes, 1 << 20), offset), position)
 
 
 def _put(fd: int, data: Bytes, offset: int) -> int:
@@ -168,9 +160,10 @@ class AtomicFile:
     def copy_from(self, path: PathLike, offset: int, n_bytes: int) -> int:
         """Append bytes of a local file; return their number, less than `n_bytes` only at the end of the file."""
         done = 0
-        with open(plain_path(path), "rb", buffering=0) as source:
+        with open(plain_path(path), "rb", buffering=0) as source, copy_pipe(self._fd) as pipe:
             while done < n_bytes:
-                n_copied = _copy_range(source.fileno(), offset + done, self._fd, self._position + done, n_bytes - done)
+                place = self._position + done
+                n_copied = copy_range(source.fileno(), offset + done, self._fd, place, n_bytes - done, pipe)
                 if n_copied == 0:
                     break
                 done += n_copied
@@ -178,6 +171,15 @@ class AtomicFile:
             _sync_file_range(self._fd, self._position, done, _START_WRITING)
         self._position += done
         return done
+
+    @with_filename
+    def write_interleaved(self, spans: Sequence[Spans]) -> int:
+        """Append the first piece of each array, then the second of each, and so on; return the number of bytes."""
+        n_bytes = write_interleaved(self._fd, self._position, spans)
+        if _sync_file_range is not None:
+            _sync_file_range(self._fd, self._position, n_bytes, _START_WRITING)
+        self._position += n_bytes
+        return n_bytes
 
     @with_filename
     def reserve(self, n_bytes: int) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+from collections.abc import Sequence
 
 from fastpack.errors import JobError
 from fastpack.io.atomic import AtomicFile, may_write
@@ -78,6 +79,62 @@ class AtomicFolder:
 
     def _unlock(self) -> None:
         if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_lock", -1) >= 0:
+            self.abort()
+
+
+class AtomicSet:
+    """Files in one folder that get their names together on `commit()`; `abort()` removes them.
+
+    They are written to the folder `.<name>.set.partial`, which is locked, under their names. `commit` moves the files
+    that they replace into it, and moves them back if it fails. A kill in between leaves some of the new files, never an
+    old one next to a new one. Local files only.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.path.realpath(plain_path(path))
+        self._folder, name = os.path.split(self.path)
+        self.partial_path = os.path.join(self._folder, f".{name}.set.partial")
+        os.makedirs(self.partial_path, exist_ok=True)
+        self._lock = _locked(self.partial_path, self.path)
+        self._replaced = os.path.join(self.partial_path, ".replaced")
+        try:
+            shutil.rmtree(self._replaced, ignore_errors=True)
+            _empty(self.partial_path)  # of a writer that was killed
+            os.mkdir(self._replaced)
+        except BaseException:
+            self.abort()
+            raise
+
+    def staged(self, path: PathLike) -> str:
+        """Return where a file is written until `commit`."""
+        return os.path.join(self.partial_path, os.path.basename(os.fspath(path)))
+
+    def commit(self, names: Sequence[str], replaced: Sequence[str]) -> None:
+        """Give the files their names, in this order, after removing the files `replaced`, in this order."""
+        moves = [(os.path.join(self._folder, name), os.path.join(self._replaced, name)) for name in replaced]
+        moves += [(self.staged(name), os.path.join(self._folder, name)) for name in names]
+        done: list[tuple[str, str]] = []
+        try:
+            for source, target in moves:
+                if os.path.lexists(source):
+                    os.replace(source, target)
+                    done.append((source, target))
+            _sync(self._folder)
+        except BaseException:
+            for source, target in reversed(done):
+                os.replace(target, source)
+            raise
+        self.abort()
+
+    def abort(self) -> None:
+        """Remove what was written; the targets are unchanged. A no-op after `commit()`."""
+        if self._lock >= 0:
+            shutil.rmtree(self.partial_path, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
 

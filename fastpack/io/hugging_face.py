@@ -72,26 +72,79 @@ def content_root(url: str) -> tuple[str, dict[str, str]]:
 
 def hub_file(url: str) -> HubFile:
     """Return size and tag of a file; raises FileNotFoundError, PermissionError, JobError, OSError."""
-    where = parse_hub_url(url)
-    sha = _commit(where.repository, where.revision, *_settings())
-    with _hub_errors(url):
-        found = _api().get_paths_info(where.repository, [where.path], revision=sha, repo_type="dataset")
-    files = [_file(entry) for entry in found if entry.path == where.path and hasattr(entry, "size")]
-    if not files:
+    found = _find(url)
+    if not isinstance(found, HubFile):
         raise FileNotFoundError(errno.ENOENT, "No such file in the repository", url)
-    return files[0]
+    return found
+
+
+def is_hub_folder(url: str) -> bool:
+    """Return whether a repository has this folder; raises as `hub_file`, except for a missing folder."""
+    return isinstance(_find(url), str)
 
 
 def hub_entries(url: str, *, recursive: bool) -> Iterator[HubFile | str]:
     """Yield the files in a folder, and the paths of its folders; nothing if the folder does not exist."""
-    where = parse_hub_url(url)
-    sha = _commit(where.repository, where.revision, *_settings())
     with contextlib.suppress(FileNotFoundError), _hub_errors(url):
-        tree = _api().list_repo_tree(
-            where.repository, where.path or None, recursive=recursive, revision=sha, repo_type="dataset"
-        )
-        for entry in tree:
-            yield _file(entry) if hasattr(entry, "size") else entry.path
+        yield from _tree(_commit_of(url), recursive)
+
+
+class _CommitPath(NamedTuple):
+    """A path at a commit, which never changes, and the settings of the requests."""
+
+    repository: str
+    sha: str
+    path: str
+    settings: tuple[str | None, ...]
+
+
+# What listings contained: the file, or the path of a folder. Of a listed folder, nothing else exists.
+_known: dict[_CommitPath, HubFile | str] = {}
+_listed: set[_CommitPath] = set()
+_MAX_KNOWN = 200_000
+
+
+def _commit_of(url: str) -> _CommitPath:
+    where = parse_hub_url(url)
+    return _CommitPath(
+        where.repository, _commit(where.repository, where.revision, *_settings()), where.path, _settings()
+    )
+
+
+def _find(url: str) -> HubFile | str | None:
+    """Return the file, or the path of the folder; None if there is neither."""
+    at = _commit_of(url)
+    if at in _known or not at.path:
+        return _known.get(at, "")
+    if at._replace(path=at.path.rpartition("/")[0]) in _listed:
+        return None
+    with _hub_errors(url):
+        return _paths_info(at)
+
+
+@functools.lru_cache(maxsize=4096)
+def _paths_info(at: _CommitPath) -> HubFile | str | None:
+    found = _api().get_paths_info(at.repository, [at.path], revision=at.sha, repo_type="dataset")
+    return next((_entry(entry) for entry in found if entry.path == at.path), None)
+
+
+@functools.lru_cache(maxsize=16)
+def _tree(at: _CommitPath, recursive: bool) -> tuple[HubFile | str, ...]:
+    tree = _api().list_repo_tree(
+        at.repository, at.path or None, recursive=recursive, revision=at.sha, repo_type="dataset"
+    )
+    entries = tuple(map(_entry, tree))
+    if len(_known) > _MAX_KNOWN:
+        _known.clear()
+        _listed.clear()
+    _known.update((at._replace(path=entry if isinstance(entry, str) else entry.path), entry) for entry in entries)
+    if entries:
+        _listed.add(at)
+    return entries
+
+
+def _entry(entry: Any) -> HubFile | str:
+    return _file(entry) if hasattr(entry, "size") else str(entry.path)
 
 
 def _file(entry: Any) -> HubFile:

@@ -223,7 +223,7 @@ class RemotePath(os.PathLike[str]):
         return True
 
     def is_dir(self) -> bool:
-        return remote.has_objects(self._url)
+        return self.listed is None and remote.has_objects(self._url)
 
     def exists(self) -> bool:
         return self.is_file() or self.is_dir()

@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 from fastpack.errors import JobError, MissingExtra
 from fastpack.io import store_clients as clients
 from fastpack.io import threads
-from fastpack.io.hugging_face import HubFile, hub_entries, hub_file, is_hub
+from fastpack.io.hugging_face import HubFile, hub_entries, hub_file, is_hub, is_hub_folder
 from fastpack.io.store_clients import first_line, is_forked, load_obstore, open_folder, open_object, split_url
 
 TRIES = 6
@@ -202,7 +202,7 @@ def has_objects(url: str) -> bool:
     if url.startswith(("http:", "https:")):
         return False
     if is_hub(url):
-        return any(True for _ in hub_entries(url, recursive=False))
+        return is_hub_folder(url)
     store, key = open_folder(url)
     return _retry(url, lambda: any(page for page in load_obstore().list(store, key or None, chunk_size=1)))
 

@@ -11,6 +11,7 @@ from fastpack.datasets.base import RowDataset, Selection
 from fastpack.datasets.outputs import WHOLE_OUTPUTS
 from fastpack.loading.adapters import SamplerAdapter
 from fastpack.loading.fetch import BatchOptions, batch_arguments
+from fastpack.loading.mixture_epochs import MixtureEpochs
 from fastpack.loading.protocols import ResumableSampler
 
 BATCHES_PER_BLOCK = 512  # of an order that is computed, not stored
@@ -65,8 +66,9 @@ class BatchNumbers:
 
 def row_options(dataset: Any, options: BatchOptions) -> dict[str, Any]:
     """Return the options of `dataset.batch` that produce rows like a loader's; ValueError if none do."""
-    arguments = batch_arguments(dataset, options) or {}
     whole = [name for name in WHOLE_OUTPUTS if name in (options.outputs or ())]
+    whole += ["context_parallel"] * (options.context_parallel is not None or options.shapes_only)
+    arguments = {} if whole else batch_arguments(dataset, options) or {}
     chosen = options.outputs is not None or options.dtype != "int64"
     if whole or (arguments and chosen and not isinstance(dataset, RowDataset)):
         what = f"outputs={list(options.outputs or ())}, dtype={options.dtype!r}"
@@ -85,6 +87,8 @@ def _integers(numbers: Any) -> list[Any]:
 def batches_of(sampler: ResumableSampler, size: int) -> Iterator[Any]:
     """Return the sample numbers of each whole batch of the sampler's next iteration, which starts now."""
     # An adapted sampler may be an iterator, which is not read ahead.
-    block = size if isinstance(sampler, SamplerAdapter) else size * BATCHES_PER_BLOCK
-    blocks = sampler.blocks(block)  # not within the generator: the sampler may change before the first batch
+    n_batches = 1 if isinstance(sampler, SamplerAdapter) else BATCHES_PER_BLOCK
+    if isinstance(sampler, MixtureEpochs):
+        return sampler.batches(size, n_batches)
+    blocks = sampler.blocks(size * n_batches)  # not within the generator: the sampler may change before the first batch
     return (numbers[start : start + size] for numbers in blocks for start in range(0, len(numbers) - size + 1, size))

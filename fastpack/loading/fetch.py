@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,19 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack import kernels
+from fastpack.datasets.base import RowDataset
 from fastpack.datasets.outputs import WHOLE_OUTPUTS, OutputDtype, Outputs
+from fastpack.datasets.row_format import DATASET_IDX
 from fastpack.item_numbers import item_numbers
 from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool
+from fastpack.loading.context_parallel import GLOBAL_OUTPUTS, ContextShare, CpLayout
 from fastpack.loading.default_collate import collate
 from fastpack.loading.protocols import BatchDataset
+
+# Compiling the Numba kernels takes a second and saves 0.2 ns per token over the Cython ones: it pays from here on.
+WARM_TOKENS = 5_000_000_000
 
 CollateFn: TypeAlias = Callable[[list[Any]], Any]
 
@@ -30,10 +38,17 @@ class BatchOptions(NamedTuple):
     dtype: OutputDtype
     num_threads: int
     cu_seqlens_length: int | None
+    context_parallel: tuple[int, int] | None = None
+    cp_layout: CpLayout = "zigzag"
+    shapes_only: bool = False
 
 
 def make_fetch(dataset: Any, options: BatchOptions, pool: BufferPool) -> Fetch:
     """Return what makes a batch of `dataset`; ValueError if the dataset lacks a requested option."""
+    if options.shapes_only:
+        return ShapeFetch(dataset, options)
+    if options.context_parallel is not None:
+        return ShareFetch(dataset, options, pool)
     arguments = batch_arguments(dataset, options)
     if arguments is None:
         return SampleFetch(dataset, options.collate_fn, pool)
@@ -58,6 +73,8 @@ def batch_arguments(dataset: Any, options: BatchOptions) -> dict[str, Any] | Non
         If the dataset lacks a requested option.
     """
     outputs, length = options.outputs, options.cu_seqlens_length
+    if options.context_parallel is not None and outputs is not None:
+        outputs = [name for name in outputs if name not in GLOBAL_OUTPUTS]
     accepted = _batch_parameters(dataset) if options.collate_fn is None else None
     if outputs is not None and (accepted is None or "outputs" not in accepted):
         why = "with a collate_fn" if options.collate_fn is not None else f"of a {type(dataset).__name__}"
@@ -77,6 +94,16 @@ def batch_arguments(dataset: Any, options: BatchOptions) -> dict[str, Any] | Non
     return arguments
 
 
+def warm_kernels(dataset: Any, options: BatchOptions, n_samples: Callable[[], int]) -> None:
+    """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
+    is_main = multiprocessing.parent_process() is None and options.context_parallel is None
+    if is_main and isinstance(dataset, BatchDataset) and len(dataset):
+        arrays = dataset.new_outputs(1, **(batch_arguments(dataset, options) or {})).values()
+        n_tokens = max((array.size for array in arrays if array is not None), default=0)
+        if n_samples() * n_tokens >= WARM_TOKENS:
+            kernels.warm(out_dtypes=(options.dtype,))
+
+
 def _batch_parameters(dataset: Any) -> frozenset[str] | None:
     """Return the names of the parameters of `batch`; None if the dataset has no `batch`."""
     source = as_batch_dataset(dataset)
@@ -87,6 +114,8 @@ def _batch_parameters(dataset: Any) -> frozenset[str] | None:
 
 class Fetch:
     """Makes a batch of sample numbers."""
+
+    will_need: Callable[[Any], object] | None = None  # instead of the dataset's
 
     def __call__(self, indices: Any) -> Any:
         """Return the batch of these samples."""
@@ -119,6 +148,60 @@ class BatchFetch(Fetch):
 
     def __call__(self, indices: Any) -> Any:
         return self._dataset.batch(indices, **self._arguments)
+
+
+class ShareFetch(Fetch):
+    """Fills leased arrays with this rank's share of each row."""
+
+    def __init__(self, dataset: Any, options: BatchOptions, pool: BufferPool) -> None:
+        self._share, self._pool = make_share(dataset, options), pool
+        self.will_need = self._share.will_need
+
+    def __call__(self, indices: Any) -> Any:
+        return self._share.batch(item_numbers(indices), self._pool.lease)
+
+
+class ShapeFetch(Fetch):
+    """Makes arrays of the right shapes and dtypes that hold only zeros and take no memory; no token is read."""
+
+    def __init__(self, dataset: Any, options: BatchOptions) -> None:
+        if not isinstance(dataset, RowDataset):
+            raise ValueError(f"shapes_only is for rows of tokens: a {type(dataset).__name__} has none")
+        self._dataset, self._share, self._arguments = dataset, None, {}
+        if options.context_parallel is not None:
+            self._share = make_share(dataset, options)
+        else:
+            self._arguments = batch_arguments(dataset, options) or {}
+        unknown = [name for name, array in self._outputs(1).items() if array is None]
+        if unknown:
+            raise ValueError(f"shapes_only: {', '.join(unknown)} depend on the tokens")
+        self.will_need = lambda _: None
+
+    def _outputs(self, n_rows: int) -> Outputs:
+        if self._share is not None:
+            return self._share.new_outputs(n_rows, _zeros)
+        return self._dataset.new_outputs(n_rows, empty=_zeros, **self._arguments)
+
+    def __call__(self, indices: Any) -> Any:
+        numbers = item_numbers(indices)
+        out = self._outputs(len(numbers))
+        if DATASET_IDX in out:
+            out[DATASET_IDX] = np.empty(len(numbers), np.int64)
+            self._dataset.fill(numbers, {DATASET_IDX: out[DATASET_IDX]})
+        return out
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Return zeros in the memory of one; writeable, so that torch makes a tensor of them without a warning."""
+    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, (0,) * len(shape))
+
+
+def make_share(dataset: Any, options: BatchOptions) -> ContextShare:
+    """Return this rank's share of a dataset's rows; ValueError for options that do not allow one."""
+    if options.collate_fn is not None or options.num_threads > 1 or options.context_parallel is None:
+        raise ValueError("context_parallel takes neither a collate_fn nor num_threads > 1")
+    place = options.context_parallel, options.cp_layout
+    return ContextShare(dataset, *place, options.outputs, options.dtype, options.cu_seqlens_length)
 
 
 class FillFetch(Fetch):

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from fastpack import kernels
 from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.outputs import OutputDtype
 from fastpack.display import Described, facts
 from fastpack.loading.adapters import SamplerAdapter, as_batch_dataset, as_resumable_sampler
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of, row_options
 from fastpack.loading.buffers import BufferPool
-from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch
+from fastpack.loading.context_parallel import CpLayout, default_sampler
+from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch, warm_kernels
 from fastpack.loading.producer import Producer
+from fastpack.loading.progress import Progress
 from fastpack.loading.protocols import BatchDataset, LoaderOptions, ResumableSampler
 from fastpack.loading.resume import HOW_TO_CONTINUE, EpochPosition, LoaderShape, check_order, json_fingerprint
-from fastpack.loading.sampler import DistributedSampler
+from fastpack.loading.run_control import RunControl
+from fastpack.loading.run_record import BatchPlan
 
-# Compiling the Numba kernels takes a second and saves 0.2 ns per token over the Cython ones: it pays from here on.
-WARM_TOKENS = 5_000_000_000
 PREFETCH = 2
 
 BatchT = TypeVar("BatchT")
 SampleT = TypeVar("SampleT")
 
 
-class StatefulDataLoader(Described, Generic[BatchT]):
+class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     """Load batches of a dataset in a sampler's order, epoch after epoch (KempnerForge's class, in NumPy arrays).
 
     `iter()` starts the epoch, or continues in the middle of one: after a `break`, or after `load_state_dict`. Samples
@@ -61,6 +57,12 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         Passed to the dataset's `batch`.
     num_threads
         The number of threads that fill slices of one batch.
+    context_parallel, cp_layout
+        (rank, size) of this process among those that share each row, and how rows are cut: see the notes. The sampler
+        gets the rank and number of such groups (see `ParallelRanks`), so that their members draw the same samples.
+    shapes_only
+        Deliver batches whose arrays hold zeros and take no memory, and read no tokens: for ranks that need only the
+        shapes, such as middle pipeline stages. Position and state are those of other ranks; dataset_idx is exact.
     elastic
         Whether a state saved in the middle of an epoch can be resumed on another number of ranks or with another batch
         size: after the consumed samples, without losing or repeating any, except those at the end of the epoch that
@@ -77,6 +79,16 @@ class StatefulDataLoader(Described, Generic[BatchT]):
     to it. Several threads may take batches from one loader: each batch goes to one of them, and `state_dict()` counts
     all. An exception of the dataset is raised in `next`; the following `next` tries that batch again. The loader
     pickles without its buffers and survives a fork.
+
+    With context_parallel, a batch is this rank's share of the whole one, and only the share is written. "zigzag" cuts
+    each row into 2 * size equal chunks, of which rank r gets chunks r and 2 * size - 1 - r (as Megatron); "contiguous"
+    cuts it into `size` chunks. "documents" cuts every document of a row as a zigzag, after padding it to a multiple of
+    2 * size (as TransformerEngine); shorter rows end with padding. Padding is token 0 with label -100, and continues
+    the positions of its document. Labels, doc_ids and position_ids are those of the whole row. cu_seqlens and
+    max_seqlen are of the share as one sequence of its rows: of runs of consecutive tokens of one document, and for
+    "documents" of the share of each padded document; cu_seqlens_global and max_seqlen_global are of the whole batch
+    (padded, for "documents"). Only the tokens of the share are read, except with "documents" and for doc_ids and the
+    outputs after it: they need the ends of documents, for which all tokens of the rows are scanned.
 
     Examples
     --------
@@ -106,6 +118,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
     # Attributes of torch's DataLoader that tools read.
     num_workers = 0
+    _yielded: int
     prefetch_factor: int | None = None
     drop_last = True
 
@@ -154,6 +167,9 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         num_threads: int = 1,
         elastic: bool = True,
         cu_seqlens_length: int | None = None,
+        context_parallel: tuple[int, int] | None = None,
+        cp_layout: CpLayout = "zigzag",
+        shapes_only: bool = False,
     ) -> None:
         if prefetch is None:
             prefetch = int(getattr(config, "prefetch_factor", None) or PREFETCH)
@@ -161,23 +177,25 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         for name, (value, minimum) in minima.items():
             if value < minimum:
                 raise ValueError(f"{name} is {value}, at least {minimum} is needed")
-        self.sampler = DistributedSampler(dataset) if sampler is None else sampler
+        self.sampler = default_sampler(dataset, context_parallel) if sampler is None else sampler
         self.dataset, self.batch_size, self.config = dataset, batch_size, config
         self.collate_fn, self.elastic, self.prefetch = collate_fn, elastic, prefetch
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
-        self._go_to(0)
+        self.context_parallel, self.shapes_only = context_parallel, shapes_only
+        self.cp_layout: CpLayout = cp_layout
+        self._progress, self._exclusions = Progress(self.sampler, batch_size), {}
+        self._go_to(*first_position(self._sampler))
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
-        self._warm()
+        warm_kernels(self.dataset, self._options(), lambda: len(self) * self.batch_size)
 
     def _attach(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: a signal handler may request the state within next()
-        _LOADERS.add(self)
+        self._attach_lock()
         self._pool = self._make_pool()
-        self._fetch = self._make_fetch()
         self._producers: list[Producer] = []  # the current one, if any
+        self._apply_exclusions()
         # The thread refers to its producer only: a loader that is garbage collected ends its thread.
         weakref.finalize(self, _end_all, self._producers).atexit = False
 
@@ -189,18 +207,18 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         """Return what makes a batch; it must not refer to the loader."""
         return make_fetch(self.dataset, self._options(), self._pool)
 
-    def _options(self) -> BatchOptions:
-        return BatchOptions(self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
+    def _output_names(self) -> Sequence[str]:
+        """Return the names of the arrays of a batch."""
+        if self.context_parallel is not None or self.shapes_only:
+            return []
+        arguments = batch_arguments(self.dataset, self._options())
+        if arguments is None or not isinstance(self.dataset, BatchDataset):
+            return []
+        return list(self.dataset.new_outputs(0, **arguments))
 
-    def _warm(self) -> None:
-        """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
-        is_main = multiprocessing.parent_process() is None
-        if is_main and isinstance(self.dataset, BatchDataset) and len(self.dataset):
-            arguments = batch_arguments(self.dataset, self._options()) or {}
-            arrays = self.dataset.new_outputs(1, **arguments).values()
-            n_tokens = max((array.size for array in arrays if array is not None), default=0)
-            if len(self) * self.batch_size * n_tokens >= WARM_TOKENS:
-                kernels.warm(out_dtypes=(self.dtype,))
+    def _options(self) -> BatchOptions:
+        whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
+        return BatchOptions(*whole, self.context_parallel, self.cp_layout, self.shapes_only)
 
     @property
     def _sampler(self) -> ResumableSampler:
@@ -226,24 +244,23 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             self._begin(self._plan_or_next_epoch)
         return self
 
-    def _plan_or_next_epoch(self) -> Iterator[Any]:
+    def _plan_or_next_epoch(self) -> BatchPlan:
         """Return the plan of this epoch, or of the next one if a loop over `len()` took all batches of this one."""
         plan = self._plan()
-        if not self._yielded:
+        if not self._yielded or plan.has_more():
             return plan
-        first = next(plan, None)
-        if first is not None:
-            return chain((first,), plan)
-        self._go_to(self._epoch + 1)
+        self._end_epoch(plan)
         return self._plan()
 
-    def _begin(self, make_plan: Callable[[], Iterator[Any]]) -> None:
+    def _begin(self, make_plan: Callable[[], BatchPlan], check: bool = True) -> None:
         for producer in self._producers:  # kept until it is replaced: an interrupt here is not the end of the epoch
             producer.end()
         plan, source = make_plan(), as_batch_dataset(self.dataset)
-        if source.check_unchanged is not None:
+        if check and source.check_unchanged is not None:
             source.check_unchanged()
-        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, self._yielded, source.will_need)]
+        self._batch_plan, self._planned = plan, self._progress.revision
+        hint = self._fetch.will_need or source.will_need
+        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, hint)]
 
     def __next__(self) -> BatchT:
         with self._lock:  # threads take batches in turn
@@ -251,19 +268,29 @@ class StatefulDataLoader(Described, Generic[BatchT]):
                 raise StopIteration
             if self._producers[0].lost:
                 self._begin(self._plan)
+            elif self._planned != self._progress.revision:
+                self._begin(self._plan, check=False)
             self._pool.next_batch()
             produced = self._producers[0].get()
             if produced is None:
                 self._stop()
-                self._go_to(self._epoch + 1)
+                self._end_epoch(self._batch_plan)
                 raise StopIteration
+            self._progress.advance(produced.number - self._yielded)
             self._yielded = produced.number + 1
             self._producers[0].lost = False
             batch: BatchT = produced.batch
             return batch
 
-    def _plan(self) -> Iterator[Any]:
-        """Return the sample numbers of each remaining batch of this epoch."""
+    def _end_epoch(self, plan: BatchPlan) -> None:
+        """Go to the next epoch; the steps at the end of this one that were not delivered are skipped ones."""
+        self._progress.advance(plan.number - self._yielded, 0)
+        self._yielded = plan.number
+        self._progress.end_epoch(self._epoch, self._position().consumed)
+        self._go_to(self._epoch + 1)
+
+    def _plan(self) -> BatchPlan:
+        """Return the remaining batches of this epoch."""
         sampler = self._sampler
         if self._order_to_check is not None:
             check_order(self._order_to_check, json_fingerprint(sampler.fingerprint()), HOW_TO_CONTINUE)
@@ -276,7 +303,10 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             sampler.resume_at(position.consumed, position.base)
         elif skip:
             sampler.set_skip(skip)
-        return batches_of(sampler, self.batch_size)
+        first_step = self._progress.step - self._yielded
+        is_skipped = self._progress.record.is_skipped
+        batches = batches_of(sampler, self.batch_size)
+        return BatchPlan(batches, self._yielded, lambda number: is_skipped(first_step + number))
 
     def _position(self) -> EpochPosition:
         """Return the position of all ranks together, as every rank yields batches at the same pace."""
@@ -285,7 +315,9 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
     def _go_to(self, epoch: int, position: EpochPosition | None = None) -> None:
         """Continue at a position of an epoch (None: its start), from which `_yielded` batches are counted."""
-        self._epoch, self._start, self._yielded = epoch, position or EpochPosition(0, self._num_replicas), 0
+        self._epoch, self._start = epoch, position or EpochPosition(0, self._num_replicas)
+        self._yielded = 0
+        self._progress.begin(epoch, self._start)
 
     def set_epoch(self, epoch: int) -> None:
         """Start another epoch, counted from 0, at the next `iter()`; for the current epoch nothing changes.
@@ -317,7 +349,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             The sample numbers of one batch after the other.
         """
         with self._lock:
-            return self._plan()
+            return (samples for _, samples in self._plan())
 
     def row_options(self) -> dict[str, Any]:
         """Return the options of `dataset.batch` that produce rows like this loader's.
@@ -341,7 +373,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         -------
         dict
             "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic",
-            which other numbers of ranks and batch sizes need. Each system loads the other's states.
+            which other numbers of ranks and batch sizes need, with the steps, counts and skips of the run. Each system
+            loads the other's states.
         """
         with self._lock:
             position, sampler = self._position(), self._sampler
@@ -350,7 +383,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             if sampler_state := sampler.state_dict():
                 state["sampler"] = sampler_state
             if self.elastic:
-                state["elastic"] = self._shape.elastic_state(position, json_fingerprint(sampler.fingerprint()))
+                order, run = json_fingerprint(sampler.fingerprint()), self._progress.state()
+                state["elastic"] = {**self._shape.elastic_state(position, order), "run": run}
             return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -383,9 +417,12 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             consumed = state.get("batches_yielded", 0) * self.batch_size * self._num_replicas
             position = EpochPosition(consumed, self._num_replicas)
             self._order_to_check = None
-        self._go_to(state.get("epoch", 0), position)
+        epoch = state.get("epoch", 0)
         if "sampler" in state:
             sampler.load_state_dict(state["sampler"])
+        self._progress.load(state.get("elastic", {}).get("run") if self.elastic else None, epoch, position)
+        self._go_to(epoch, position)
+        self._apply_exclusions()
 
     def close(self) -> None:
         """End the background thread and wait for it. The loader can be used again."""
@@ -398,7 +435,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         _end_all(self._producers)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_pool", "_fetch", "_producers", "_lock")
+        left_out = ("_pool", "_fetch", "_producers", "_lock", "_batch_plan")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -406,16 +443,10 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         self._attach()
 
 
-_LOADERS: weakref.WeakSet[StatefulDataLoader[Any]] = weakref.WeakSet()
-
-
-def _unlock_all() -> None:
-    """In a forked child, replace locks that threads of the parent may hold."""
-    for loader in list(_LOADERS):
-        loader._lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_unlock_all)
+def first_position(sampler: ResumableSampler) -> tuple[int, EpochPosition | None]:
+    """Return the epoch that a loader starts with, and where in it: Megatron's samplers may start anywhere."""
+    start: tuple[int, EpochPosition | None] = getattr(sampler, "first_position", lambda: (0, None))()
+    return start
 
 
 def _end_all(producers: list[Producer]) -> None:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-
-from fastpack.datasets.permutations import Indices, TorchGenerator, index_dtype
 from fastpack.loading import mixing
-from fastpack.loading.base_sampler import EpochSampler
-from fastpack.loading.mixture_orders import FeistelMixture, interleave, repeated
-from fastpack.loading.mixture_schedule import ScheduledMixture
-from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
-from fastpack.loading.resume import EpochPosition
-
-# The name of the order of no_repeat=True in a saved state. Another schedule needs another name.
-NO_REPEAT_ORDER = "passes-1"
+from fastpack.loading.mixture_epochs import MixtureEpochs
+from fastpack.loading.mixture_history import MixtureHistory
+from fastpack.loading.mixture_sources import MixtureSources
 
 
-class MixtureSampler(EpochSampler):
+class MixtureSampler(MixtureEpochs):
     """Draw each rank's sample numbers of a `MixtureDataset` by weight (exactly KempnerForge's, without torch).
 
     Parameters
@@ -46,10 +37,16 @@ class MixtureSampler(EpochSampler):
         same. One permutation per epoch selects the dataset and the draw of each position, one per dataset selects the
         sample of each draw. No dataset is too small for the ranks, and none loses a remainder.
     no_repeat
-        Within an epoch, repeat no sample of a dataset before all of its samples were drawn, whatever weights are set
-        in the epoch and however many ranks resume it. The order is fastpack's own from the first step and is computed
+        Repeat no sample of a dataset before all of its samples were drawn, in the whole run: whatever weights are set,
+        however many ranks resume it, and across epochs. The order is fastpack's own from the first step and is computed
         as for "feistel" (`order` must be "torch"). After every step each dataset has its share of the samples since the
         last change of weights, to within 1 sample for two datasets and 4 for any number of them.
+    names
+        The names of the datasets, for `remove_dataset`, weights by name, and `counts` of the loader.
+    weight_by
+        "samples", or "tokens": weights are shares of the tokens, where the samples of the datasets differ in length.
+    tokens
+        The tokens of each dataset, for weight_by="tokens".
 
     Attributes
     ----------
@@ -61,7 +58,8 @@ class MixtureSampler(EpochSampler):
     Raises
     ------
     ValueError
-        If a weight is negative or all are 0, and, with `no_repeat`, if all datasets with a weight above 0 are empty.
+        If a weight is negative or all are 0, if names are not unique, if weight_by="tokens" lacks `tokens`, and, with
+        `no_repeat`, if all datasets with a weight above 0 are empty.
 
     Warns
     -----
@@ -72,10 +70,16 @@ class MixtureSampler(EpochSampler):
     Notes
     -----
     `update_weights` takes effect at the next iteration, also in the middle of an epoch. Without `no_repeat` the list is
-    drawn again, and samples that were drawn before are repeated. With it, `set_skip` or `resume_at` determines the
-    position of the change, and `state_dict` holds "segments", the weights of the epoch so far, from which a resumed run
-    computes the same order. Setting the same weights again (replayed phases) changes nothing. An iteration from the
-    epoch's first sample starts the epoch again with the current weights.
+    drawn again, and samples that were drawn before are repeated.
+
+    With `no_repeat`, `update_weights`, `add_dataset` and `remove_dataset` take effect at the next batch of a
+    `StatefulDataLoader`; call them on every rank at the same step. Without a loader they take effect at the next
+    iteration, whose position `set_skip` or `resume_at` determines. `state_dict` holds the datasets, the weights and the
+    history of the shares, from which a resumed run computes the same order on any number of ranks; it takes precedence
+    over the weights of the constructor. Setting the same weights again (replayed phases) changes nothing. The history
+    in a state takes at most 3,200 bytes: older changes are left out, which `trace` needs, but not resuming. An epoch is
+    as long as all datasets together, also those that were removed. An iteration from the epoch's first sample starts
+    the epoch again with the current weights.
 
     Examples
     --------
@@ -101,6 +105,9 @@ class MixtureSampler(EpochSampler):
         *,
         order: str = "torch",
         no_repeat: bool = False,
+        names: Sequence[str] | None = None,
+        weight_by: Literal["samples", "tokens"] = "samples",
+        tokens: Sequence[int] | None = None,
     ) -> None:
         super().__init__(num_replicas, rank, order)
         if no_repeat and order != "torch":
@@ -108,154 +115,151 @@ class MixtureSampler(EpochSampler):
                 f"no_repeat=True needs order='torch' (the default), got {order!r}: its own order takes no memory either"
             )
         mixing.check_weights(weights, "MixtureSampler(weights=...)")
-        self.sizes = [after - before for before, after in pairwise(cumulative_sizes)]
-        self.offsets = list(cumulative_sizes[:-1])
         self.shuffle = shuffle
         self.seed = seed
         self.drop_last = drop_last
         self.no_repeat = no_repeat
-        # The epoch, and its segments: (positions before the segment, weights, temperature).
-        self._history: tuple[int, list[tuple[int, list[float], float]]] = (0, [])
+        self.weight_by = weight_by
+        self._sources = MixtureSources.of(cumulative_sizes, names, weight_by, tokens)
+        self._n_original = len(self._sources.sizes)
+        self._history: MixtureHistory | None = None  # from the first iteration on
+        self._epoch_start = (0, 0)  # an epoch, and the samples of the run before it
         self._set_weights(weights, temperature)
 
-    def update_weights(self, weights: Sequence[float], temperature: float = 1.0) -> None:
-        """Use other weights from the next iteration on; `len()` does not change.
+    @property
+    def names(self) -> list[str]:
+        """The names of the datasets that are drawn from, in the order of the weights; empty if they have none."""
+        return self._sources.active_names
+
+    def update_weights(self, weights: Sequence[float] | Mapping[str, float], temperature: float = 1.0) -> None:
+        """Use other weights from the next iteration on, or with no_repeat from the loader's next batch on.
 
         Parameters
         ----------
-        weights, temperature
+        weights
+            As for the constructor, without the datasets that were removed; or by name, which keeps other weights.
+        temperature
             As for the constructor.
 
         Raises
         ------
         ValueError
-            As for the constructor, or if the number of weights is not that of the datasets.
+            As for the constructor, or if the number of weights is not that of the datasets, or a name is unknown.
+
+        Examples
+        --------
+        >>> import fastpack
+        >>> sampler = fastpack.MixtureSampler([0, 4, 10], [1, 1], 1, 0, no_repeat=True, names=["web", "books"])
+        >>> sampler.update_weights({"books": 3})
+        >>> sampler.probs
+        [0.25, 0.75]
         """
-        if len(weights) != len(self.sizes):
-            raise ValueError(f"Expected {len(self.sizes)} weights, got {len(weights)}")
+        if isinstance(weights, Mapping):
+            weights = self._sources.by_name(weights, self.weights)
+        if len(weights) != len(self._sources.active):
+            raise ValueError(f"Expected {len(self._sources.active)} weights, got {len(weights)}")
         mixing.check_weights(weights, "MixtureSampler.update_weights")
         self._set_weights(weights, temperature)
 
+    def add_dataset(self, name: str, size: int, weight: float, *, tokens: int | None = None) -> None:
+        """Draw from another dataset, whose samples follow those of the last one; needs no_repeat=True.
+
+        A dataset that was removed continues where it stopped.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        size
+            Its number of samples. A `MixtureDataset` must contain it from the start.
+        weight
+            Its weight; the other weights stay as they are.
+        tokens
+            Its number of tokens, for weight_by="tokens".
+
+        Raises
+        ------
+        ValueError
+            Without no_repeat or names, for a name in use, a negative weight, or a removed dataset of another size.
+        """
+        self._check_changeable("add_dataset")
+        mixing.check_weights([weight, 1.0], "MixtureSampler.add_dataset")
+        sources = self._sources.with_source(name, size, tokens)
+        self._use(sources, sources.inserted(self.weights, name, weight), self.temperature)
+
+    def remove_dataset(self, name: str) -> None:
+        """Draw no more from a dataset; the other weights stay as they are. Needs no_repeat=True.
+
+        Parameters
+        ----------
+        name
+            Its name.
+
+        Raises
+        ------
+        ValueError
+            Without no_repeat or names, for an unknown name, or if no weight above 0 is left.
+        """
+        self._check_changeable("remove_dataset")
+        place = self._sources.place(name)
+        weights = [*self.weights[:place], *self.weights[place + 1 :]]
+        mixing.check_weights(weights, "MixtureSampler.remove_dataset: without it")
+        self._use(self._sources.without(name), weights, self.temperature)
+
+    def _check_changeable(self, method: str) -> None:
+        if not self.no_repeat or not self._sources.names:
+            raise ValueError(f"{method} needs MixtureSampler(..., no_repeat=True, names=[...])")
+
+    def _use(self, sources: MixtureSources, weights: Sequence[float], temperature: float) -> None:
+        """Replace the datasets and their weights, or raise ValueError and keep them."""
+        before, self._sources = self._sources, sources
+        try:
+            self._set_weights(weights, temperature)
+        except ValueError:
+            self._sources = before
+            raise
+
     def _set_weights(self, weights: Sequence[float], temperature: float) -> None:
         if self.no_repeat:
-            self._shares(weights, temperature)
+            self._sources.shares(weights, temperature)
         self.weights, self.temperature = list(weights), temperature
-        self.probs = mixing.probabilities(weights, temperature)
+        self.probs = self._sources.probabilities(weights, temperature)
         self.target_counts = self._targets(self.probs, self.num_replicas)
         self.num_samples = sum(self.target_counts)
+        if self.no_repeat:
+            self.revision += 1
+            return
         lost = self.num_samples - self._length_of(self.rank, self.num_replicas, self.target_counts)
-        if lost > 0 and not self.no_repeat:
+        if lost > 0:
             warnings.warn(
                 f"datasets of sizes {self.sizes} over {self.num_replicas} ranks: one is too small to give rank "
                 f"{self.rank} a sample, so {lost} of its {self.num_samples} samples an epoch are not drawn",
                 stacklevel=3,
             )
 
-    def _targets(self, shares: Sequence[float], num_replicas: int) -> list[int]:
-        return mixing.targets(shares, sum(mixing.available(n, num_replicas, self.drop_last) for n in self.sizes))
-
-    def _slice_length(self, size: int, rank: int, num_replicas: int) -> int:
-        """Return the samples of a dataset that this rank may draw: strided, after padding."""
-        padding = 0 if self.drop_last else min(-size % num_replicas, size)
-        usable = size - size % num_replicas if self.drop_last else size + padding
-        return len(range(rank, usable, num_replicas))
-
-    def _length_of(self, rank: int, num_replicas: int, counts: Sequence[int]) -> int:
-        drawn = [(size, n) for size, n in zip(self.sizes, counts, strict=True) if n > 0 and size]
-        if self._computed:
-            return sum(n for _, n in drawn)
-        return sum(n for size, n in drawn if self._slice_length(size, rank, num_replicas))
-
-    def global_order_length(self, base_num_replicas: int) -> int:
-        """Return the samples of all ranks in an epoch for this number of ranks.
-
-        Parameters
-        ----------
-        base_num_replicas
-            The number of ranks.
-
-        Returns
-        -------
-        int
-            Number of samples.
-        """
-        if self.no_repeat:
-            return base_num_replicas * sum(mixing.available(n, base_num_replicas, self.drop_last) for n in self.sizes)
-        counts = self._targets(self.probs, base_num_replicas)
-        return sum(self._length_of(rank, base_num_replicas, counts) for rank in range(base_num_replicas))
-
-    @property
-    def _computed(self) -> bool:
-        """Whether any position of the order can be computed."""
-        return self.no_repeat or self.order == "feistel"
-
-    @property
-    def _segments(self) -> list[tuple[int, list[float], float]]:
-        """The weights of the current epoch so far."""
-        epoch, segments = self._history
-        return segments if epoch == self._epoch else []
-
-    def at(self, position: int, epoch: int | None = None) -> int:
-        """Return the sample at a position of the global order of an epoch, for the current ranks and weights.
-
-        Rank r of R has the positions r, r + R, ...
-
-        Parameters
-        ----------
-        position
-            Counted from 0.
-        epoch
-            By default the current one.
-
-        Returns
-        -------
-        int
-            The sample number.
-
-        Raises
-        ------
-        ValueError
-            Unless order="feistel" or no_repeat=True: torch's order is only known as a whole.
-        IndexError
-            If the position is out of range.
-        """
-        if not self._computed:
-            raise ValueError("torch's order is only known as a whole: at() needs order='feistel' or no_repeat=True")
-        order = self._computed_order(self.num_replicas, self._epoch if epoch is None else epoch)
-        if not 0 <= position < order.n:
-            raise IndexError(f"position {position} out of range [0, {order.n})")
-        return int(order.take(position, 1, 1)[0])
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what the global order depends on, in addition to the epoch and the number of ranks.
-
-        Returns
-        -------
-        dict
-            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
-        """
-        mix = {"sizes": self.sizes, "weights": self.weights, "temperature": self.temperature}
-        order = {"order": NO_REPEAT_ORDER} if self.no_repeat else {}
-        return {**super().fingerprint(), **order, **mix, "no_repeat": self.no_repeat}
-
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, without the current weights.
+        """Return the state, as JSON values.
 
         Returns
         -------
         dict
-            "epoch", "seed", "num_replicas" and "rank"; with `no_repeat` also "segments".
+            "epoch", "seed", "num_replicas" and "rank"; with `no_repeat` also "mixture": the weights, the datasets that
+            were added and removed, and the history of the shares.
         """
         state = super().state_dict()
         if self.no_repeat:
-            epoch, segments = self._history
-            state["segments"] = [list(segment) for segment in segments]
-            if epoch != self._epoch:
-                state["segments_epoch"] = epoch
+            history = self._history or MixtureHistory(self._shares(), self.seed, self.shuffle)
+            state["mixture"] = {
+                "weights": self.weights,
+                "temperature": self.temperature,
+                **self._sources.state(self._n_original),
+                "epoch_start": list(self._epoch_start),
+                "history": history.encoded(),
+            }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the epoch and, with no_repeat, the segments: the weights of the epoch so far and their positions.
+        """Restore the epoch and, with no_repeat, the datasets, their weights and the history of the shares.
 
         Parameters
         ----------
@@ -263,76 +267,12 @@ class MixtureSampler(EpochSampler):
             A state of `state_dict`.
         """
         super().load_state_dict(state)
-        if self.no_repeat:
-            segments = [(int(n), list(weights), float(t)) for n, weights, t in state.get("segments", [])]
-            self._history = (state.get("segments_epoch", self._epoch), segments)
-
-    def _computed_order(self, num_replicas: int, epoch: int) -> Order:
         if not self.no_repeat:
-            counts = [max(0, n) * num_replicas for n in self._targets(self.probs, num_replicas)]
-            return FeistelMixture(self.sizes, self.offsets, counts, self.seed, epoch, self.shuffle)
-        n = self.global_order_length(num_replicas)
-        if n == 0:
-            return StraightOrder(0)
-        known = self._segments if epoch == self._epoch else []
-        history = known or [(0, self.weights, self.temperature)]
-        segments = [(position, self._shares(weights, temperature)) for position, weights, temperature in history]
-        return ScheduledMixture(self.sizes, self.offsets, n, segments, self.seed, epoch, self.shuffle)
-
-    def _shares(self, weights: Sequence[float], temperature: float) -> list[float]:
-        """Return the weights as shares of 1, with 0 for empty datasets."""
-        pairs = zip(mixing.probabilities(weights, temperature), self.sizes, strict=True)
-        shares = [share if size else 0.0 for share, size in pairs]
-        if any(self.sizes) and not any(shares):
-            raise ValueError(f"every dataset with a weight above 0 is empty: weights {weights}, sizes {self.sizes}")
-        return shares
-
-    def _lists(self, ranks: Sequence[int], num_replicas: int, counts: Sequence[int]) -> list[Indices]:
-        """Return the epoch's list of each of these ranks out of `num_replicas`, exactly as KempnerForge draws it."""
-        generator = TorchGenerator(self.seed + self._epoch)
-        dtype = index_dtype(self.offsets[-1] + self.sizes[-1])
-        drawn_of: list[list[Indices]] = [[] for _ in ranks]
-        for size, offset, count in zip(self.sizes, self.offsets, counts, strict=True):
-            if count <= 0 or size == 0:
-                continue  # without advancing the generator
-            order: Order = HeldOrder(generator.permutation(size)) if self.shuffle else StraightOrder(size)
-            for lists, rank in zip(drawn_of, ranks, strict=True):
-                n = self._slice_length(size, rank, num_replicas)
-                if n:
-                    drawn = Steps(order, size + num_replicas, rank, num_replicas, n).take(0, min(n, count))
-                    lists.append(repeated(drawn, count).astype(dtype, copy=False) + dtype.type(offset))
-        orders = [np.concatenate(lists) if lists else np.empty(0, dtype) for lists in drawn_of]
-        return [generator.copy().shuffle(one) for one in orders] if self.shuffle else orders
-
-    def _drawn(self, base_num_replicas: int, shares: Sequence[float]) -> Indices:
-        """Return the whole global order for these shares."""
-        counts = self._targets(shares, base_num_replicas)
-        return interleave(self._lists(range(base_num_replicas), base_num_replicas, counts))
-
-    def _layout(self, base_num_replicas: int) -> tuple[Order, int]:
-        if self._computed:
-            order = self._computed_order(base_num_replicas, self._epoch)
-        else:
-            order = HeldOrder(self._drawn(base_num_replicas, self.probs))
-        return order, order.n
-
-    def _steps(self) -> Steps:
-        if self.no_repeat:
-            start = self._resume or EpochPosition(0, self.num_replicas)
-            self._note_weights(start.consumed + max(0, self._skip) * self.num_replicas)
-        return super()._steps()
-
-    def _note_weights(self, consumed: int) -> None:
-        """Record that the current weights apply from position `consumed` on; the positions before keep theirs."""
-        now = (self.weights, self.temperature)
-        segments = [segment for segment in self._segments if segment[0] < consumed] or [(0, *now)]
-        if segments[-1][1:] != now:
-            segments.append((consumed, *now))
-        self._history = (self._epoch, segments)
-
-    def _own_steps(self) -> Steps:
-        if self._computed:
-            order = self._computed_order(self.num_replicas, self._epoch)
-            return Steps(order, max(1, order.n), self.rank, self.num_replicas, order.n // self.num_replicas)
-        (own,) = self._lists([self.rank], self.num_replicas, self.target_counts)
-        return Steps(HeldOrder(own), max(1, len(own)), 0, 1, len(own))
+            return
+        self._history, self._epoch_start = None, (0, 0)
+        if (mixture := state.get("mixture")) is not None:
+            sources = self._sources.restored(mixture, self._n_original)
+            self._use(sources, mixture["weights"], mixture["temperature"])
+            epoch, start = mixture["epoch_start"]
+            self._epoch_start = (epoch, start)
+            self._history = MixtureHistory.decoded(mixture["history"], self.seed, self.shuffle)

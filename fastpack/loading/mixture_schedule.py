@@ -5,23 +5,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import count
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.permutations import FeistelOrder, Indices, feistel_keys, index_dtype, splitmix, splitmix_array
-from fastpack.loading.order import Order, StraightOrder
+from fastpack.datasets.permutations import splitmix, splitmix_array
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
-Segment: TypeAlias = tuple[int, Sequence[float]]  # (first position, share of each source from there on)
 
 MASK = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 SCHEDULE_STREAM = 1 << 63  # the permutations of sources use smaller stream numbers
-PASS_STREAM = 1 << 20  # streams per pass, one per source
 
 
 @dataclass(frozen=True)
@@ -117,70 +114,3 @@ class ShareSchedule:
                 few = node.divide(own)[1]
                 todo += [(node.few, few), (node.many, own - few)]
         return counts
-
-
-class ScheduledMixture:
-    """A mixture's global order of `n` samples whose shares may change at any position; nothing is stored.
-
-    The draws of a source are counted through all segments. Draw d of a source with s samples is sample d % s of its
-    pass d // s, and each pass is a permutation of its own: no sample is repeated before all of its source were drawn.
-
-    Parameters
-    ----------
-    segments
-        Sorted by first position, the first of which is 0. Sources without samples must have share 0.
-    """
-
-    def __init__(
-        self,
-        sizes: Sequence[int],
-        offsets: Sequence[int],
-        n: int,
-        segments: Sequence[Segment],
-        seed: int,
-        epoch: int,
-        shuffle: bool,
-    ) -> None:
-        self.n = n
-        self._sizes, self._offsets, self._dtype = sizes, offsets, index_dtype(offsets[-1] + sizes[-1])
-        self._seed, self._epoch, self._shuffle = seed, epoch, shuffle
-        self._starts = [position for position, _ in segments]
-        keys = [int(feistel_keys(seed, epoch, SCHEDULE_STREAM + n)[0]) if shuffle else None for n in self._starts]
-        self._schedules = [ShareSchedule(shares, key) for (_, shares), key in zip(segments, keys, strict=True)]
-        self._drawn = [np.zeros(len(sizes), np.int64)]  # of each source before each segment
-        for schedule, (start, end) in zip(self._schedules, pairwise(self._starts), strict=False):
-            self._drawn.append(self._drawn[-1] + schedule.counts(end - start))
-
-    def take(self, first: int, step: int, count: int) -> Indices:
-        """Return the samples at positions first, first + step, ..., `count` of them, all within [0, n)."""
-        return self.at(np.arange(first, first + step * count, step, dtype=np.int64))
-
-    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
-        """Return the samples at these positions of [0, n)."""
-        out = np.empty(len(positions), self._dtype)
-        segments = np.searchsorted(self._starts, positions, side="right") - 1
-        for segment in np.flatnonzero(np.bincount(segments)).tolist():
-            where = np.flatnonzero(segments == segment)
-            sources, draws = self._schedules[segment].assign(positions[where] - self._starts[segment])
-            draws += self._drawn[segment][sources]
-            for source in np.flatnonzero(np.bincount(sources)).tolist():
-                own = np.flatnonzero(sources == source)
-                out[where[own]] = self._samples(source, draws[own])
-        return out
-
-    def counts(self, position: int) -> npt.NDArray[np.int64]:
-        """Return how many of the first `position` samples are of each source: int64 [sources]."""
-        segment = int(np.searchsorted(self._starts, position, side="right")) - 1
-        return self._drawn[segment] + self._schedules[segment].counts(position - self._starts[segment])
-
-    def _samples(self, source: int, draws: npt.NDArray[np.int64]) -> Indices:
-        """Return the samples of these draws of a source."""
-        size, out = self._sizes[source], np.empty(len(draws), self._dtype)
-        passes, positions = np.divmod(draws, size)
-        for number in np.unique(passes).tolist():
-            stream = source + 1 + number * PASS_STREAM
-            order: Order = FeistelOrder(size, self._seed, self._epoch, stream) if self._shuffle else StraightOrder(size)
-            own = np.flatnonzero(passes == number)
-            out[own] = order.at(positions[own])
-        out += self._dtype.type(self._offsets[source])
-        return out

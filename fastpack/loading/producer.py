@@ -42,29 +42,26 @@ class Producer:
     Parameters
     ----------
     plan
-        The samples of each batch.
+        The number of each batch in the epoch, and its samples.
     fetch
         Makes a batch of them; the thread calls it within its `session()`.
     prefetch
         The number of batches that may wait; 0 produces each on request, without a thread.
-    number
-        The number of the plan's first batch.
     hint
         Called with the samples of each batch, `lookahead` batches before they are fetched.
     """
 
     def __init__(
         self,
-        plan: Iterator[Any],
+        plan: Iterator[tuple[int, Any]],
         fetch: Fetch,
         prefetch: int,
-        number: int = 0,
         hint: Callable[[Any], object] | None = None,
         lookahead: int = 2,
     ) -> None:
         self._plan, self._fetch, self._hint = plan, fetch, hint
-        self._number, self._lookahead = number, lookahead if hint else 0
-        self._coming: deque[Any] = deque()  # taken from the plan, not yet produced
+        self._lookahead = lookahead if hint else 0
+        self._coming: deque[tuple[int, Any]] = deque()  # taken from the plan, not yet produced
         self._ready: SimpleQueue[ProducedBatch | None] = SimpleQueue()
         self._permits: SimpleQueue[bool] = SimpleQueue()  # True: produce one more batch; False: check the stop request
         for _ in range(prefetch):
@@ -159,31 +156,31 @@ class Producer:
                 if self._plan_error is not None:
                     raise self._plan_error
                 return None
-            batch = self._fetch(self._coming[0])
+            batch = self._fetch(self._coming[0][1])
         except BaseException as error:
-            return ProducedBatch(self._number, None, self._described(error))
-        self._coming.popleft()
-        self._number += 1
-        return ProducedBatch(self._number - 1, batch)
+            return ProducedBatch(-1, None, self._described(error))
+        return ProducedBatch(self._coming.popleft()[0], batch)
 
     def _look_ahead(self) -> None:
         while len(self._coming) <= self._lookahead:
             try:
-                samples = None if self._plan_error else next(self._plan, None)
+                planned = None if self._plan_error else next(self._plan, None)
             except BaseException as error:  # kept: a generator that failed looks finished when asked again
                 self._plan_error = error
                 return
-            if samples is None:
+            if planned is None:
                 return
-            self._coming.append(samples)
+            self._coming.append(planned)
             if self._hint is not None:
                 with suppress(Exception):  # only a hint: a faulty sample raises when it is fetched
-                    self._hint(samples)
+                    self._hint(planned[1])
 
     def _described(self, error: BaseException) -> BaseException:
-        samples = [str(sample) for sample in self._coming[0][:4]] if self._coming else []
-        more = ", ..." if self._coming and len(self._coming[0]) > 4 else ""
-        error.add_note(f"while batch {self._number} of the epoch was made (samples {', '.join(samples)}{more})")
+        if self._coming:
+            number, numbers = self._coming[0]
+            samples = ", ".join(str(sample) for sample in numbers[:4])
+            more = ", ..." if len(numbers) > 4 else ""
+            error.add_note(f"while batch {number} of the epoch was made (samples {samples}{more})")
         if isinstance(error, StopIteration):  # it would end the epoch
             changed = RuntimeError(f"the dataset or its collate function raised StopIteration: {error}")
             changed.__cause__ = error

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastpack.datasets.base import Indices
 from fastpack.datasets.outputs import Allocate, IntArray, OutputDtype, Outputs
+from fastpack.loading.context_parallel import CpLayout
 
 BatchT_co = TypeVar("BatchT_co", covariant=True)
 
@@ -112,3 +113,6 @@ class LoaderOptions(TypedDict, total=False):
     num_threads: int
     elastic: bool
     cu_seqlens_length: int | None
+    context_parallel: tuple[int, int] | None
+    cp_layout: CpLayout
+    shapes_only: bool

@@ -61,6 +61,7 @@ def pack(
     resume: bool = False,
     special_tokens_in_text: SpecialRule = "keep",
     audit: float | None = None,
+    record_lines: bool = False,
     progress: Progress | None = None,
 ) -> PackResult:
     r"""Tokenise the documents of text sources and pack them into one token file.
@@ -124,6 +125,9 @@ def pack(
         Share of the documents, from 0 to 1, to encode with the reference library as well when a faster engine is used.
         Default: as many as take 8 % of the time. The first difference ends the job with a `JobError`, and nothing is
         kept.
+    record_lines
+        Write ``<output>.lines``: 8 bytes per document, the source and the line or row that it comes from, which
+        `trace` shows. Not with `resume`.
     progress
         Called with (bytes done, bytes in all) of the sources, first while the index is created, then while packing.
 
@@ -192,6 +196,7 @@ def pack(
             num_workers=(os.cpu_count() or 1) if num_workers is None else num_workers,
             audit=audit,
             resume=resume,
+            record_lines=record_lines,
         )
         return pack_files(settings, progress=progress)[0]
 

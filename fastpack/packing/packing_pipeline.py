@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
 from fastpack.io import CountsDocuments, Progress, size_of
 from fastpack.packing.chat_encoder import build_encoder
@@ -22,6 +24,7 @@ from fastpack.packing.settings import OnError, PackSettings
 from fastpack.packing.source_batches import SourceBatch, read_batches
 from fastpack.packing.targets import Target, identity
 from fastpack.tokenizers.interface import Tokenizer
+from fastpack.tokens.document_lines import LinesWriter
 from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter
 from fastpack.tokens.journal import CheckpointedWriter
 from fastpack.tokens.mask_bits import MaskBits
@@ -45,6 +48,7 @@ class OutputFile:
     writer: TokenWriter
     token_size: int
     checkpoints: CheckpointedWriter | None = None  # the writer, if it can be resumed
+    lines: LinesWriter | None = None
     skipped: list[Skipped] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     chats: ChatCounts = field(default_factory=ChatCounts)
@@ -69,6 +73,27 @@ class OutputFile:
         self.resumed_documents = self.writer.n_documents
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
 
+    def append(self, source: int, batch: SourceBatch, encoded: Encoded) -> None:
+        """Append the documents of a batch."""
+        self.writer.append_bytes(encoded.tokens, encoded.lengths)
+        if self.writer.mask is not None:
+            assert encoded.mask is not None
+            self.writer.mask.append(encoded.mask)
+        if self.lines is not None:
+            self.lines.append(source, np.delete(batch.lines, [position for position, _ in encoded.faulty]))
+
+    def close(self) -> None:
+        """Give the file, and the one with its lines, their names."""
+        if self.lines is not None:
+            self.lines.commit()
+        self.writer.close()
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        if self.lines is not None:
+            self.lines.abort()
+        self.writer.abort()
+
     def _notes(self) -> list[dict[str, Any]]:
         return [] if self.checkpoints is None else self.checkpoints.notes
 
@@ -84,8 +109,8 @@ class OutputFile:
 
     def keep(self) -> bool:
         """Stop after an interrupt. Return whether anything is kept for `resume`."""
-        if self.checkpoints is None:
-            self.writer.abort()
+        if self.checkpoints is None or self.lines is not None:
+            self.abort()
             return False
         if self._after_batch is not None:
             n_tokens, n_documents, source, rows, n_skipped, counts = self._after_batch
@@ -100,7 +125,7 @@ class OutputFile:
         if resumable and self.checkpoints is not None:
             self.checkpoints.suspend()
         else:
-            self.writer.abort()
+            self.abort()
 
     def checkpoint_if_due(self, source: int, rows: int) -> None:
         """Write a checkpoint after `rows` rows of `source`, if enough time has passed or enough data was written."""
@@ -223,6 +248,8 @@ class Packer:
         output.writer.fingerprint = self._spec.fingerprint
         self._outputs.append(output)
         self._open.append(output)
+        if settings.record_lines:
+            output.lines = LinesWriter(target.output, [source.path for source in target.sources], settings.if_exists)
         return output
 
     def _write(self, output: OutputFile, source: int, batch: SourceBatch, encoded: Encoded) -> None:
@@ -248,17 +275,14 @@ class Packer:
                 output.skipped[-1]["source"] = batch.batch.path
         output.counts = output.counts.plus(encoded.counts)
         output.chats = output.chats.plus(encoded.chats)
-        output.writer.append_bytes(encoded.tokens, encoded.lengths)
-        if output.writer.mask is not None:
-            assert encoded.mask is not None
-            output.writer.mask.append(encoded.mask)
+        output.append(source, batch, encoded)
         output.waiting -= 1
         if len(batch.batch.rows):
             output.note_batch(source, batch.next_row)
 
     def _finish_if_done(self, output: OutputFile) -> None:
         if output.all_read and not output.waiting:
-            output.writer.close()
+            output.close()
             self._open.remove(output)
 
     def _stop(self, _kind: object, error: BaseException | None, _trace: object) -> None:

@@ -78,6 +78,7 @@ class PackSettings:
     num_workers: number of tokenising processes.
     audit: share of the documents that is compared with the reference library; None: 8 % of the time.
     chat: how documents are rendered if they are conversations; these need no EOS token, and get none.
+    record_lines: whether to write the line of each document next to the output.
     """
 
     sources: tuple[Source, ...]
@@ -96,6 +97,7 @@ class PackSettings:
     audit: float | None = None
     resume: bool = False
     chat: ChatSettings | None = None
+    record_lines: bool = False
 
     def __post_init__(self) -> None:
         """Replace former values by current ones; raise ValueError for a wrong one, under the name the caller knows."""
@@ -110,6 +112,8 @@ class PackSettings:
             raise ValueError(f"{name}: found {self.num_workers!r}, expected an int of at least 1")
         if self.chat is None and (self.eos_token is None) == (self.eos_token_id is None):
             raise ValueError(f"exactly one of {spoken('settings.eod_token')} and eos_token_id is needed")
+        if self.resume and self.record_lines:
+            raise ValueError(f"{spoken('record_lines')} and {spoken('resume')} cannot be combined: pack from the start")
         if self.resume and self.format not in RESUMABLE:
             continued, restarted = " and ".join(RESUMABLE), f"a run that writes {self.format} starts again"
             raise ValueError(f"{spoken('resume')} continues runs that write {continued}: {restarted}")

@@ -52,7 +52,7 @@ def _check_last_tokens(
         return
     n_wrong, first = 0, -1
     before, number = 0, 0
-    for block in stream_tokens(tokens).blocks:
+    for block in stream_tokens(tokens).blocks():
         after = before + len(block)
         last = int(np.searchsorted(ends, after, "right"))
         places = ends[number:last] - 1

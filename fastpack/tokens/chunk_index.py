@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from typing import Any, NoReturn
 
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, as_path, check_exists, exists, open_bytes, size_of
+from fastpack.io import AnyPath, names_in, read_head
 from fastpack.io.atomic_folder import INDEX
 
+_HEAD_BYTES = 64 << 10  # requested first: most indexes are smaller
 _MAX_INDEX_BYTES = 1 << 30
 
 
@@ -19,12 +21,14 @@ class ChunkIndex:
         from fastpack.io.parsing import ParseError, parse_json  # it imports yaml, which the detection must not
 
         self.folder, self.path = folder, folder / INDEX
-        check_exists(self.path)
-        n_bytes = size_of(self.path)
-        if n_bytes > _MAX_INDEX_BYTES:
-            raise FormatError(self.path, 0, f"an index of {n_bytes} bytes", f"at most {_MAX_INDEX_BYTES}")
+        self._files: dict[str, AnyPath] | None = None
+        data, status = read_head(self.path, _HEAD_BYTES)
+        if status.st_size > _MAX_INDEX_BYTES:
+            raise FormatError(self.path, 0, f"an index of {status.st_size} bytes", f"at most {_MAX_INDEX_BYTES}")
+        if status.st_size > len(data):
+            data = read_head(self.path, status.st_size)[0]
         try:
-            self.tree: Any = parse_json(bytes(open_bytes(self.path)[:n_bytes])) if n_bytes else None
+            self.tree: Any = parse_json(data) if data else None
         except ParseError as error:
             raise FormatError(self.path, error.offset, str(error), "JSON") from error
 
@@ -50,18 +54,22 @@ class ChunkIndex:
         """Return the path of a file of the folder; its name may not lead elsewhere."""
         if not isinstance(name, str) or not name or name in (".", "..") or os.path.basename(name) != name:
             self.wrong(f"the file name {str(name)[:60]!r}", "the name of a file in this folder")
-        path = as_path(self.folder / name)
-        if not exists(path):
+        if self._files is None:
+            self._files = {path.name: path for path in self.folder.iterdir()}
+        if name not in self._files:
             self.wrong(f"the missing file {name}", "the files of the folder")
-        return path
+        return self._files[name]
 
 
-def has_index(path: AnyPath, key: str) -> bool:
-    """Return whether a folder has an `index.json` with a list under `key`; False for an index that is not JSON."""
-    if not path.is_dir() or not exists(path / INDEX):
-        return False
+def has_index(path: AnyPath, key: str, chunks: str) -> bool:
+    """Return whether a folder has an `index.json` with a list under `key`.
+
+    An index that is not JSON is damaged if there are files named as `chunks`, and belongs to another program if not.
+    """
     try:
         tree = ChunkIndex(path).tree
-    except FormatError:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
+    except FormatError:
+        return any(fnmatch.fnmatchcase(name, chunks) for name in names_in(path))
     return isinstance(tree, dict) and isinstance(tree.get(key), list)

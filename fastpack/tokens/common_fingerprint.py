@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
 from fastpack.errors import DataWarning, spoken
-from fastpack.io import PathLike
+from fastpack.io import TOKENIZER, PathLike, is_remote
 from fastpack.tokens.token_file import TokenFile
-from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, read_fingerprint
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, read_fingerprint, stated_fingerprint
 
 MIX = "Pass mix_tokenizers=True"
 _WITH_INDEX = ("litdata", "mds")  # folders whose side file describes their index.json
@@ -60,6 +60,24 @@ def shared_fingerprint(fingerprints: Sequence[TokenizerFingerprint | None]) -> T
     if first is None or any(other is None or first.differences(other) for other in fingerprints):
         return None
     return first
+
+
+def first_of_files(paths: Iterable[str], mix: bool = False) -> tuple[str, TokenizerFingerprint] | None:
+    """Return the first fingerprint of local files, and its file; ValueError if two differ, unless `mix`.
+
+    Each folder is listed once, so that only existing side files are opened. Files in a store are not compared: each
+    would cost a request.
+    """
+    found, folders = CommonFingerprint(mix), dict[str, set[str]]()
+    for path in paths:
+        if is_remote(path):
+            return None
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = {entry for entry in os.listdir(folder or ".") if entry.endswith(TOKENIZER)}
+        if name + TOKENIZER in folders[folder]:
+            found.add(path, stated_fingerprint(path))
+    return found.first
 
 
 def described_files(tokens: TokenFile) -> Iterator[str]:

@@ -49,7 +49,7 @@ def tokens_path(path: PathLike) -> str:
     return text if text.endswith(".ds") else text + ".ds"
 
 
-def is_datatrove(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether this is a `.ds` file or one of its side files."""
     return path.name.endswith((".ds", ".ds.index", ".ds.metadata")) and not path.is_dir()
 
@@ -162,7 +162,8 @@ class DatatroveWriter(PairedTokenWriter):
 
 
 def _metadata(n_tokens: int, token_size: int) -> bytes:
-    return f"Unknown Tokenizer|{token_size}|{token_size}\n{n_tokens}\n{humanized(n_tokens)}".encode()
+    # datatrove 0.10 itself writes `Unknown Tokenizer|2|2` here, which its merger cannot read.
+    return f"Unknown Tokenizer|{token_size}\n{n_tokens}\n{humanized(n_tokens)}".encode()
 
 
 def humanized(number: int) -> str:
@@ -171,6 +172,11 @@ def humanized(number: int) -> str:
     thousands = min(exponent // 3, 8)
     text = f"{number / 1000**thousands:.{max(0, 2 - exponent % 3)}f}"
     return f"{text} {' kMGTPEZY'[thousands].strip()}T"
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> DatatroveTokens:
+    """Open a file of this format."""
+    return DatatroveTokens(path, dtype)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> DatatroveWriter:

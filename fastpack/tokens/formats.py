@@ -223,6 +223,8 @@ def format_named(name: str) -> TokenFormat:
 def formats_of(path: AnyPath) -> list[TokenFormat]:
     """Return the formats that a file or folder may have, by names; a folder is listed once."""
     names = names_in(path) if path.is_dir() else None
+    if names is not None and set(names) == {"cache"}:  # Megatron's index files, in a folder named as the dataset
+        names = None
     return [row for row in FORMATS if row.detect(path, names)]
 
 

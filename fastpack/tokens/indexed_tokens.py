@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.io import ByteArray, PathLike, size_of, stat_of
+from fastpack.io import ByteArray, PathLike, stat_of
 from fastpack.tokens.token_file import DocumentEnds, SegmentedTokens
-from fastpack.tokens.token_segment import TokenSegment, stamp_of
+from fastpack.tokens.token_segment import Stamp, TokenSegment, stamp_of
 
 INDEX_ROWS = 1 << 18  # entries of an index that are read or written at once: 2 MiB
 
@@ -29,25 +29,29 @@ class IndexedTokens(SegmentedTokens):
         return self._n_documents
 
 
-def raw_segment(path: PathLike, dtype: np.dtype[Any], offset: int = 0, end: int | None = None) -> TokenSegment:
+def raw_segment(
+    path: PathLike, dtype: np.dtype[Any], offset: int = 0, end: int | None = None, stamp: Stamp | None = None
+) -> TokenSegment:
     """Return the tokens between byte `offset` and `end`, by default the end of the file.
 
     Raises FormatError if they are not a whole number of tokens.
     """
-    status = stat_of(path)
-    stop = status.st_size if end is None else end
+    if stamp is None:
+        stamp = stamp_of(stat_of(path))
+    stop = stamp[0] if end is None else end
     n_tokens, rest = divmod(stop - offset, dtype.itemsize)
     if rest or n_tokens < 0:
         found = f"{stop - offset} bytes of tokens"
         raise FormatError(path, stop - max(rest, 0), found, f"whole tokens of {dtype.itemsize} bytes ({dtype})")
-    return TokenSegment(str(path), dtype, n_tokens, offset, stamp=stamp_of(status))
+    return TokenSegment(str(path), dtype, n_tokens, offset, stamp=stamp)
 
 
-def check_size(path: PathLike, expected: int, reason: str) -> None:
-    """Raise FormatError unless the file has `expected` bytes."""
-    n_bytes = size_of(path)
-    if n_bytes != expected:
+def check_size(path: PathLike, expected: int, reason: str) -> Stamp:
+    """Return size, time and inode or tag of a file; raise FormatError unless it has `expected` bytes."""
+    stamp = stamp_of(getattr(path, "listed", None) or stat_of(path))
+    if (n_bytes := stamp[0]) != expected:
         raise FormatError(path, min(n_bytes, expected), f"a file of {n_bytes} bytes", f"{expected} bytes, {reason}")
+    return stamp
 
 
 def read_array(data: ByteArray, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:

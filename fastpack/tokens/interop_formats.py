@@ -1,11 +1,16 @@
-"""The rows of the formats of other systems in the table of token formats; modules are imported when they are used."""
+"""The rows of the formats of other systems in the table of token formats.
+
+Adding one means adding the module `fastpack.tokens.<name>`, with the functions of `FormatReader` and `FormatWriter`,
+and one row here. Modules are imported when they are used.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -17,51 +22,48 @@ from fastpack.io import SIDES, AnyPath, ExistencePolicy, as_path
 from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat, TokenWriter
 
-Open = Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
-
 FOLDER_FORMATS = ("litdata", "mds")  # a dataset is a folder with an index.json
 
 
-def _open_megatron(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
-    from fastpack.tokens.megatron import MegatronTokens
+class FormatReader(Protocol):
+    """The module that reads a format: `fastpack.tokens.<name of the format>`."""
 
-    return MegatronTokens(path, dtype)
+    def fits(self, path: AnyPath) -> bool:
+        """Return whether a file is of this format, by its first bytes and its side files, or a folder by its index."""
+        ...
 
-
-def _open_datatrove(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
-    from fastpack.tokens.datatrove import DatatroveTokens
-
-    return DatatroveTokens(path, dtype)
-
-
-def _open_olmo(path: AnyPath, dtype: np.dtype[Any] | None, eos: int | None) -> TokenFile:
-    from fastpack.tokens.olmo import OlmoTokens
-
-    return OlmoTokens(path, dtype, eos)
+    def open_file(self, path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None, /) -> TokenFile:
+        """Open a file; dtype and EOS token: None for what the file says."""
+        ...
 
 
-def _open_llmc(path: AnyPath, dtype: np.dtype[Any] | None, eos: int | None) -> TokenFile:
-    from fastpack.tokens.llmc import LlmcTokens
+class FormatWriter(Protocol):
+    """The module that writes a format; by default the same."""
 
-    return LlmcTokens(path, dtype, eos)
+    def create(self, path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
+        """Create a file."""
+        ...
 
-
-def _open_nanogpt(path: AnyPath, dtype: np.dtype[Any] | None, eos: int | None) -> TokenFile:
-    from fastpack.tokens.nanogpt import open_nanogpt
-
-    return open_nanogpt(path, dtype, eos)
-
-
-def _open_litdata(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
-    from fastpack.tokens.litdata import LitdataTokens
-
-    return LitdataTokens(path, dtype)
+    def predicted_size(self, n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+        """Return the size in bytes of the files, or of the chunks in a folder."""
+        ...
 
 
-def _open_mds(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
-    from fastpack.tokens.mds import MdsTokens
+WRITERS = {"mds": "mds_writer"}  # modules of their own
 
-    return MdsTokens(path, dtype)
+if TYPE_CHECKING:  # modules are imported by name when they are used; here type checkers compare them with the protocols
+    from fastpack.tokens import datatrove, litdata, llmc, mds, mds_writer, megatron, nanogpt, olmo
+
+    _READERS: tuple[FormatReader, ...] = (megatron, datatrove, olmo, llmc, nanogpt, litdata, mds)
+    _WRITERS: tuple[FormatWriter, ...] = (megatron, datatrove, olmo, llmc, nanogpt, litdata, mds_writer)
+
+
+def _reader(name: str) -> FormatReader:
+    return cast(FormatReader, import_module(f"fastpack.tokens.{name}"))
+
+
+def _writer(name: str) -> FormatWriter:
+    return cast(FormatWriter, import_module(f"fastpack.tokens.{WRITERS.get(name, name)}"))
 
 
 def is_interop(path: AnyPath, names: Collection[str] | None, *formats: str) -> bool:
@@ -74,79 +76,37 @@ def _detect(name: str, path: AnyPath, names: Collection[str] | None) -> bool:
         return False
     if names is not None and INDEX not in names:
         return False
-    match name:
-        case "megatron":
-            from fastpack.tokens.megatron import is_megatron as fits
-        case "datatrove":
-            from fastpack.tokens.datatrove import is_datatrove as fits
-        case "olmo":
-            from fastpack.tokens.olmo import is_olmo as fits
-        case "llmc":
-            from fastpack.tokens.llmc import is_llmc as fits
-        case "nanogpt":
-            from fastpack.tokens.nanogpt import is_nanogpt as fits
-        case "litdata":
-            from fastpack.tokens.litdata import is_litdata as fits
-        case _:
-            from fastpack.tokens.mds import is_mds as fits
-    return fits(path)
+    return _reader(name).fits(path)
+
+
+def _open(name: str, path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
+    return _reader(name).open_file(path, dtype, eos_token_id)
 
 
 def _create(name: str, path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
-    create: Callable[[AnyPath, np.dtype[Any], ExistencePolicy], TokenWriter]
-    match name:
-        case "megatron":
-            from fastpack.tokens.megatron import create
-        case "datatrove":
-            from fastpack.tokens.datatrove import create
-        case "olmo":
-            from fastpack.tokens.olmo import create
-        case "llmc":
-            from fastpack.tokens.llmc import create
-        case "nanogpt":
-            from fastpack.tokens.nanogpt import create
-        case "litdata":
-            from fastpack.tokens.litdata import create
-        case _:
-            from fastpack.tokens.mds_writer import create
-    return create(path, dtype, policy)
+    return _writer(name).create(path, dtype, policy)
 
 
 def _predict(name: str, n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
-    match name:
-        case "megatron":
-            from fastpack.tokens.megatron import predicted_size
-        case "datatrove":
-            from fastpack.tokens.datatrove import predicted_size
-        case "olmo":
-            from fastpack.tokens.olmo import predicted_size
-        case "llmc":
-            from fastpack.tokens.llmc import predicted_size
-        case "nanogpt":
-            from fastpack.tokens.nanogpt import predicted_size
-        case "litdata":
-            from fastpack.tokens.litdata import predicted_size
-        case _:
-            from fastpack.tokens.mds_writer import predicted_size
-    return predicted_size(n_tokens, token_size, documents)
+    return _writer(name).predicted_size(n_tokens, token_size, documents)
 
 
-def _check(open_file: Open, path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+def _check(name: str, path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     from fastpack.tokens.check_token_file import check_token_file
 
     try:
-        with open_file(path, None, None) as tokens:
+        with _open(name, path, None, None) as tokens:
             check_token_file(tokens, report, options)
     except FormatError as error:
         report.take(Finding.of(error))
 
 
-def _facts(name: str, open_file: Open, path: AnyPath, options: InspectOptions) -> FileFacts:
+def _facts(name: str, path: AnyPath, options: InspectOptions) -> FileFacts:
     from fastpack.tokens.flat.shard_warnings import token_dtype
     from fastpack.tokens.token_file_facts import token_file_facts
 
     dtype = None if options.dtype is None else token_dtype(options.dtype)
-    with open_file(path, dtype, options.eos_token_id) as tokens:
+    with _open(name, path, dtype, options.eos_token_id) as tokens:
         return token_file_facts(tokens, name, options)
 
 
@@ -154,7 +114,6 @@ def _row(
     name: str,
     description: str,
     suffixes: tuple[str, ...],
-    open_file: Open,
     *,
     dtypes: tuple[str, ...],
     loses: str,
@@ -171,11 +130,11 @@ def _row(
         dtypes=dtypes,
         loses=loses,
         detect=partial(_detect, name),
-        open=open_file,
+        open=partial(_open, name),
         create=partial(_create, name),
         predict_size=partial(_predict, name),
-        check=partial(_check, open_file),
-        facts=partial(_facts, name, open_file),
+        check=partial(_check, name),
+        facts=partial(_facts, name),
     )
 
 
@@ -225,7 +184,6 @@ INTEROP_FORMATS = (
         "megatron",
         "an indexed dataset of Megatron (.bin and .idx)",
         (".idx",),
-        _open_megatron,
         dtypes=("uint8", "int8", "int16", "uint16", "int32", "int64"),
         loses="sequence boundaries inside documents, and modes, when it is read; there is no uint32",
     ),
@@ -233,7 +191,6 @@ INTEROP_FORMATS = (
         "datatrove",
         "a tokenised file of datatrove (.ds with .index)",
         (".ds",),
-        _open_datatrove,
         dtypes=("uint16", "uint32"),
         loses="the loss mask (.loss) and the name of the tokenizer",
     ),
@@ -241,7 +198,6 @@ INTEROP_FORMATS = (
         "olmo",
         "raw tokens of OLMo (.npy with .csv.gz)",
         (".npy",),
-        _open_olmo,
         dtypes=("uint8", "uint16", "uint32", "uint64"),
         loses="ids and sources of documents in the side file; tokens after its last document are dropped and counted",
     ),
@@ -249,7 +205,6 @@ INTEROP_FORMATS = (
         "llmc",
         "a token file of llm.c (.bin with a header)",
         (".bin",),
-        _open_llmc,
         dtypes=("uint16", "uint32"),
         stores_documents=False,
         loses="document boundaries, unless EOS tokens mark them; at most 2^31 - 1 tokens",
@@ -258,7 +213,6 @@ INTEROP_FORMATS = (
         "nanogpt",
         "raw uint16 tokens of nanoGPT (.bin)",
         (".bin",),
-        _open_nanogpt,
         dtypes=("uint16",),
         stores_documents=False,
         loses="document boundaries, unless EOS tokens mark them; never detected, because it looks like `bin`",
@@ -267,7 +221,6 @@ INTEROP_FORMATS = (
         "litdata",
         "a folder of token chunks of litData",
         (),
-        _open_litdata,
         dtypes=("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
         loses="nothing; chunks must be smaller than 4 GiB",
     ),
@@ -275,7 +228,6 @@ INTEROP_FORMATS = (
         "mds",
         "a folder of MDS shards (MosaicML Streaming)",
         (),
-        _open_mds,
         stores_empty=False,
         dtypes=("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
         loses="empty documents, which are counted, and columns other than the tokens; shards smaller than 4 GiB",

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, AtomicFile, open_bytes
 from fastpack.tokens.chunk_index import ChunkIndex, has_index
-from fastpack.tokens.chunk_writer import ChunkedTokenWriter, predicted_chunks
+from fastpack.tokens.chunk_writer import ChunkedTokenWriter, predicted_chunks, put_run
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, check_size, raw_segment, read_array
-from fastpack.tokens.token_file import DocumentEnds, Rows
+from fastpack.tokens.token_file import DocumentEnds, Rows, Run
 from fastpack.tokens.token_segment import TokenSegment
 
 NUMPY_CODES = {0: "i1", 1: "i2", 2: "i4", 3: "i8", 4: "u1", 5: "u2", 6: "u4", 7: "u8"}
@@ -27,9 +27,9 @@ TORCH_CODES = {11: "u1", 12: "i1", 13: "i2", 14: "i2", 15: "i4", 16: "i4", 17: "
 _FORMAT = re.compile(r"no_header_(numpy|tensor):(\d{1,3})\Z", re.ASCII)
 
 
-def is_litdata(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether a folder has an `index.json` with chunks."""
-    return has_index(path, "chunks")
+    return has_index(path, "chunks", "chunk-*.bin")
 
 
 class LitdataTokens(IndexedTokens):
@@ -48,11 +48,11 @@ class LitdataTokens(IndexedTokens):
 
     def _segment(self, index: ChunkIndex, chunk: dict[str, Any], n_items: int) -> TokenSegment:
         file, n_bytes = index.file(chunk.get("filename")), index.number(chunk, "chunk_bytes")
-        check_size(file, n_bytes, f"as {index.path} says")
+        stamp = check_size(file, n_bytes, f"as {index.path} says")
         header = 4 * (n_items + 2)
         if n_bytes < header:
             raise FormatError(file, n_bytes, f"a file of {n_bytes} bytes", f"a header of {header} for {n_items} items")
-        segment = raw_segment(file, self._dtype, header)
+        segment = raw_segment(file, self._dtype, header, stamp=stamp)
         if chunk.get("dim") is not None and index.number(chunk, "dim") != segment.length:
             index.wrong(f"dim {chunk['dim']} of {file.name}", f"{segment.length} tokens, as the file contains")
         return segment
@@ -90,7 +90,7 @@ def _dtype(index: ChunkIndex) -> np.dtype[Any]:
 
 def _read_offsets(segment: TokenSegment, n_items: int) -> npt.NDArray[np.int64]:
     """Return the offsets of the items and of the end, int64 [n_items + 1]; raise FormatError unless they ascend."""
-    data = open_bytes(segment.path)
+    data = open_bytes(segment.path, segment.version)
     found = int(read_array(data, 0, 1, "<u4")[0])
     if found != n_items:
         raise FormatError(segment.path, 0, f"{found} items", f"{n_items}, as the index says")
@@ -120,14 +120,12 @@ class LitdataWriter(ChunkedTokenWriter):
     def _chunk_name(self, number: int) -> str:
         return f"chunk-0-{number}.bin"
 
-    def _write_chunk(
-        self, output: AtomicFile, lengths: npt.NDArray[np.int64], pieces: Iterable[npt.NDArray[Any]]
-    ) -> dict[str, Any]:
+    def _write_chunk(self, output: AtomicFile, lengths: npt.NDArray[np.int64], runs: Iterable[Run]) -> dict[str, Any]:
         header = 4 * (len(lengths) + 2)
         offsets = np.cumsum(np.concatenate([[header], lengths * self._dtype.itemsize]))
         output.write(np.concatenate([[len(lengths)], offsets]).astype("<u4"))
-        for piece in pieces:
-            output.write(np.ascontiguousarray(piece))
+        for run in runs:
+            put_run(output, run)
         return {
             "chunk_bytes": int(offsets[-1]),
             "chunk_size": len(lengths),
@@ -147,6 +145,11 @@ class LitdataWriter(ChunkedTokenWriter):
             "item_loader": "TokensLoader",
         }
         return {"chunks": self._chunks, "config": config, "updated_at": str(time.time())}
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> LitdataTokens:
+    """Open a folder of this format."""
+    return LitdataTokens(path, dtype)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LitdataWriter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from fastpack.io import AnyPath, AtomicFile, check_exists, exists, read_head
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, raw_segment
 from fastpack.tokens.token_file import DocumentEnds, Rows
 from fastpack.tokens.token_scan import eos_ends
+from fastpack.tokens.token_segment import TokenSegment
 from fastpack.tokens.token_writer import BufferedTokenWriter
 
 HEADER_BYTES = 1024
@@ -24,7 +25,7 @@ EVALUATION_MAGIC = 20240522
 MAX_TOKENS = (1 << 31) - 1
 
 
-def is_llmc(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether a file begins with one of llm.c's magics and its version."""
     if path.suffix != ".bin" or path.is_dir() or not exists(path):
         return False
@@ -69,11 +70,17 @@ class LlmcTokens(IndexedTokens):
         return self._eos is not None
 
     def _read_document_ends(self) -> DocumentEnds:
-        ends = eos_ends(self._segments, self._eos)
-        tokens = self._segments[0].open()
-        if len(tokens) == 0 or tokens[0] != self._eos or tokens[-1] == self._eos:
-            return ends
-        return np.append(ends[1:-1] - 1, len(tokens))  # every EOS token but the first ends the document before it
+        return llmc_ends(self._segments, self._eos)
+
+
+def llmc_ends(segments: Sequence[TokenSegment], eos_token_id: int | None) -> DocumentEnds:
+    """Return the document ends of one or several files of one corpus."""
+    ends = eos_ends(segments, eos_token_id, joined=True)
+    filled = [segment for segment in segments if segment.length]
+    if not filled or filled[0].open()[0] != eos_token_id or filled[-1].open()[-1] == eos_token_id:
+        return ends
+    # every EOS token but the first ends the document before it
+    return np.append(ends[1:-1] - 1, sum(segment.length for segment in segments))
 
 
 class LlmcWriter(BufferedTokenWriter):
@@ -96,6 +103,11 @@ class LlmcWriter(BufferedTokenWriter):
 def _check_count(n_tokens: int) -> None:
     if n_tokens > MAX_TOKENS:
         raise ValueError(f"{n_tokens} tokens: the header of llm.c counts at most {MAX_TOKENS}; write several files")
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> LlmcTokens:
+    """Open a file of this format."""
+    return LlmcTokens(path, dtype, eos_token_id)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LlmcWriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,7 +85,18 @@ def open_loss_mask(tokens: TokenFile) -> LossMask | None:
     Of several files, those without a mask count completely. Raises FormatError for a mask that is damaged, or that was
     written for other contents of its token file.
     """
-    return mask_of_files(described_files(tokens), tokens.segments(), tokens.n_tokens)
+    return mask_of_files(_files(tokens), tokens.segments(), tokens.n_tokens)
+
+
+def has_masks(tokens: TokenFile) -> bool:
+    """Return whether a file of an open token file has a loss mask."""
+    return any(map(has_mask, _files(tokens)))
+
+
+def _files(tokens: TokenFile) -> Iterator[str]:
+    if tokens.format == "manifest":
+        return iter(dict.fromkeys(segment.path for segment in tokens.segments()))
+    return described_files(tokens)
 
 
 def mask_of_files(files: Iterable[str], segments: Iterable[TokenSegment], n_tokens: int) -> LossMask | None:

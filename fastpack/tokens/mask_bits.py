@@ -21,6 +21,7 @@ MAGIC = b"FPMASK1\n"
 HEADER = struct.Struct("<8sQQQ32sI")
 CHECKSUM = struct.Struct("<I8x")
 HEADER_BYTES = HEADER.size + CHECKSUM.size
+BLOCK_TOKENS = 1 << 22  # which are copied at once
 
 
 class MaskBits:
@@ -47,6 +48,13 @@ class MaskBits:
         self._bits += np.packbits(mask.astype(np.bool_, copy=False), bitorder="little").tobytes()
         self.n_tokens += len(mask) - used
         self.n_counted = self.n_counted + int(np.count_nonzero(mask[used:]))
+
+    def part(self, start: int, end: int) -> MaskBits:
+        """Return the mask of the tokens [start, end)."""
+        found = MaskBits()
+        for first in range(start, end, BLOCK_TOKENS):
+            found.append(self.read(first, min(first + BLOCK_TOKENS, end)))
+        return found
 
     def tail(self, first: int) -> bytes:
         """Return the bits from token `first` on, a multiple of 8."""

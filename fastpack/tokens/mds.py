@@ -19,9 +19,9 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, drop_pages, mapped, open_bytes
 from fastpack.tokens.chunk_index import ChunkIndex, has_index
-from fastpack.tokens.indexed_tokens import check_given_dtype, check_size, read_array
+from fastpack.tokens.indexed_tokens import check_given_dtype, check_size, raw_segment, read_array
 from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, SegmentedTokens
-from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.token_segment import Stamp, TokenSegment, version_of
 
 # The byte that says the dtype of an array of any dtype.
 DTYPE_CODES = {8: "u1", 9: "i1", 16: "u2", 17: "i2", 32: "u4", 33: "i4", 64: "u8", 65: "i8"}
@@ -29,9 +29,9 @@ TOKEN_COLUMNS = ("tokens", "input_ids")
 _ENCODING = re.compile(r"ndarray(?::(u?int(?:8|16|32|64))(?::(\d{1,12}))?)?\Z", re.ASCII)
 
 
-def is_mds(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether a folder has an `index.json` with shards."""
-    return has_index(path, "shards")
+    return has_index(path, "shards", "*.mds")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Shard:
         Whether the shape of the array precedes its values.
     n_bytes
         Size of the tokens of a sample if it is fixed; else None.
+    stamp
+        Size, modification time and inode or tag of the file.
     """
 
     path: AnyPath
@@ -65,6 +67,11 @@ class Shard:
     dtype: np.dtype[Any] | None
     has_shape: bool
     n_bytes: int | None
+    stamp: Stamp
+
+    def data(self) -> npt.NDArray[np.uint8]:
+        """Map the file; an object in a store is fetched into the cache."""
+        return mapped(open_bytes(self.path, version_of(self.stamp)))
 
 
 class MdsTokens(SegmentedTokens):
@@ -115,11 +122,19 @@ class MdsTokens(SegmentedTokens):
         """Return one run of tokens for each document."""
         return _Samples(self)
 
+    def shard_segments(self) -> list[TokenSegment]:
+        """Return the shards as segments of bytes: each file whole."""
+        return [raw_segment(shard.path, np.dtype(np.uint8)) for shard in self._shards]
+
+    def places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the shard of each document, int64 [n], and start and length of its tokens there in bytes, [n, 2]."""
+        return np.repeat(np.arange(len(self._shards)), [shard.n_samples for shard in self._shards]), self._rows
+
     def segment(self, i: int) -> TokenSegment:
         """Return the location of the tokens of document `i`."""
         shard = self._shards[int(np.searchsorted(self._shard_ends, i, "right"))]
         start, n_bytes = self._rows[i].tolist()
-        return TokenSegment(str(shard.path), self._dtype, n_bytes // self._dtype.itemsize, start)
+        return TokenSegment(str(shard.path), self._dtype, n_bytes // self._dtype.itemsize, start, stamp=shard.stamp)
 
     def is_contiguous(self) -> bool:
         """Return False: sizes precede the tokens of every sample."""
@@ -148,9 +163,14 @@ class MdsTokens(SegmentedTokens):
         for shard in self._shards:
             after = before + shard.n_samples
             rows = self._rows[min(max(first, before), after) : max(before, min(stop, after))]
-            spans.append(DocumentSpans(mapped(open_bytes(shard.path)), rows))
+            spans.append(DocumentSpans(shard.data(), rows))
             before = after
         return spans
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> MdsTokens:
+    """Open a folder of this format."""
+    return MdsTokens(path, dtype)
 
 
 class _Samples(Sequence[TokenSegment]):
@@ -192,7 +212,7 @@ def _shard(index: ChunkIndex, entry: dict[str, Any], dtype: np.dtype[Any] | None
     if not all(size is None or (type(size) is int and 0 < size < 1 << 32) for size in sizes):
         index.wrong(f"column sizes {str(sizes)[:60]}", "sizes in bytes, or null")
     file = index.file(raw.get("basename"))
-    check_size(file, index.number(raw, "bytes"), f"as {index.path} says")
+    stamp = check_size(file, index.number(raw, "bytes"), f"as {index.path} says")
     match = _ENCODING.match(encodings[at])
     if match is None and dtype is None:
         index.wrong(f"tokens encoded as {encodings[at]!r}, whose dtype is unknown", "dtype=")
@@ -211,6 +231,7 @@ def _shard(index: ChunkIndex, entry: dict[str, Any], dtype: np.dtype[Any] | None
         dtype=stored,
         has_shape=match is not None and match[2] is None,
         n_bytes=n_bytes,
+        stamp=stamp,
     )
 
 
@@ -246,7 +267,7 @@ def _stated_dtype(shard: Shard, code: int, offset: int) -> np.dtype[Any]:
 
 
 def _sample_offsets(shard: Shard) -> npt.NDArray[np.int64]:
-    data = open_bytes(shard.path)
+    data = shard.data()
     n_bytes, header = len(data), 4 * (shard.n_samples + 2)
     if n_bytes < header:
         raise FormatError(shard.path, n_bytes, f"a file of {n_bytes} bytes", f"a header of {header} bytes")
@@ -268,7 +289,7 @@ def _sample_offsets(shard: Shard) -> npt.NDArray[np.int64]:
 def _column(shard: Shard) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the file, and the start and the end of the column of tokens of each sample, int64 [n]."""
     offsets = _sample_offsets(shard)
-    data = mapped(open_bytes(shard.path))
+    data = shard.data()
     starts, ends = offsets[:-1], offsets[1:]
     heads = starts + 4 * shard.n_variable
     _check(shard, starts, heads + shard.fixed_before > ends, "a sample that is smaller than its columns")

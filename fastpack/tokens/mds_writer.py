@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
 from fastpack.io import AnyPath, AtomicFile
-from fastpack.tokens.chunk_writer import CHUNK_BYTES, ChunkedTokenWriter, predicted_chunks
-from fastpack.tokens.token_file import Rows
+from fastpack.io.gathered_write import Spans
+from fastpack.tokens.chunk_writer import CHUNK_BYTES, ChunkedTokenWriter, TokenRuns, predicted_chunks, put_run
+from fastpack.tokens.token_file import Rows, Run
 
 _ARRAY_1D = 1 << 2  # number of dimensions, above 2 bits that say the dtype of the shape
-_ENCODED_BYTES = 4 << 20  # of samples that are encoded at once
+_WRITTEN_BYTES = 1 << 24  # of tokens that are written together
 
 
 class MdsWriter(ChunkedTokenWriter):
@@ -42,40 +42,33 @@ class MdsWriter(ChunkedTokenWriter):
     def _chunk_name(self, number: int) -> str:
         return f"shard.{number:05}.mds"
 
-    def _write_chunk(
-        self, output: AtomicFile, lengths: npt.NDArray[np.int64], pieces: Iterable[npt.NDArray[Any]]
-    ) -> dict[str, Any]:
+    def _write_chunk(self, output: AtomicFile, lengths: npt.NDArray[np.int64], runs: Iterable[Run]) -> dict[str, Any]:
         header = 4 * (len(lengths) + 2) + len(self._config)
         offsets = np.cumsum(np.concatenate([[header], self._document_bytes(lengths) - 4]))
         output.write(np.concatenate([[len(lengths)], offsets]).astype("<u4"))
         output.write(self._config)
-        if len(lengths) == 1:
-            output.write(_prefixes(lengths, self._dtype.itemsize)[0, : int(_prefix_bytes(lengths)[0])].copy())
-            for piece in pieces:
-                output.write(np.ascontiguousarray(piece))
-        else:
-            (tokens,) = pieces
-            self._write_samples(output, lengths, tokens.view(np.uint8))
+        self._write_samples(output, lengths, TokenRuns(runs, self._dtype))
         entry = {"raw_data": {"basename": self._chunk_name(len(self._chunks)), "bytes": int(offsets[-1]), "hashes": {}}}
         return {**self._entry, **entry, "samples": len(lengths), "zip_data": None}
 
-    def _write_samples(self, output: AtomicFile, lengths: npt.NDArray[np.int64], tokens: npt.NDArray[np.uint8]) -> None:
-        before = first = 0
-        all_ends = np.cumsum(self._document_bytes(lengths))
+    def _write_samples(self, output: AtomicFile, lengths: npt.NDArray[np.int64], tokens: TokenRuns) -> None:
+        size, first = self._dtype.itemsize, 0
+        rows, prefixes, sizes = _prefixes(lengths, size), _prefix_bytes(lengths), lengths * size
+        ends, starts = np.cumsum(sizes), np.arange(len(lengths), dtype=np.int64) * rows.shape[1]
         while first < len(lengths):
-            limit = _ENCODED_BYTES + (int(all_ends[first - 1]) if first else 0)
-            end = max(first + 1, int(np.searchsorted(all_ends, limit, "right")))
-            block, first = lengths[first:end], end
-            prefixes, sizes = _prefix_bytes(block), block * self._dtype.itemsize
-            ends = np.cumsum(prefixes + sizes)
-            out = np.empty(int(ends[-1]), np.uint8)
-            rows = _prefixes(block, self._dtype.itemsize)
-            starts = np.arange(len(block), dtype=np.int64) * rows.shape[1]
-            kernels.copy_spans(rows.reshape(-1), starts, ends - sizes - prefixes, prefixes, out)
-            source = np.cumsum(sizes) - sizes + before
-            kernels.copy_spans(tokens, source, ends - sizes, sizes, out)
-            output.write(out)
-            before += int(sizes.sum())
+            before = int(ends[first - 1]) if first else 0
+            n_bytes = min(tokens.at_hand() * size, _WRITTEN_BYTES)
+            end = int(np.searchsorted(ends, before + n_bytes, "right"))
+            if end <= first:  # a sample of several runs
+                output.write(rows[first, : int(prefixes[first])].copy())
+                for run in tokens.take(int(lengths[first])):
+                    put_run(output, run)
+                first += 1
+                continue
+            some, first = slice(first, end), end
+            data = tokens.bytes_of((int(ends[end - 1]) - before) // size)
+            values = Spans(data, ends[some] - sizes[some] - before, sizes[some])
+            output.write_interleaved([Spans(rows.reshape(-1), starts[some], prefixes[some]), values])
 
     def _index(self) -> dict[str, Any]:
         return {"shards": self._chunks, "version": 2}
@@ -101,7 +94,7 @@ def _config(entry: dict[str, Any]) -> bytes:
 
 def _prefix_bytes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the bytes before the values of each array: size, number of dimensions, and length in 1, 2 or 4 bytes."""
-    return np.where(lengths < 1 << 8, 6, np.where(lengths < 1 << 16, 7, 9)).astype(np.int64)
+    return 6 + (lengths >= 1 << 8) + 2 * (lengths >= 1 << 16).astype(np.int64)
 
 
 def _prefixes(lengths: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:

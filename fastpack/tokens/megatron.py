@@ -50,27 +50,33 @@ def prefix_of(path: PathLike) -> str:
     return text[:-4] if text.endswith((".bin", ".idx")) else text
 
 
-def is_megatron(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether this is the `.bin`, the `.idx` or the common prefix of an indexed dataset."""
-    if path.suffix not in (".bin", ".idx") and exists(path):
+    if path.suffix not in (".bin", ".idx") and exists(path) and not path.is_dir():
         return False
     index = as_path(prefix_of(path) + ".idx")
     return exists(index) and not index.is_dir() and read_head(index, len(MAGIC))[0] == MAGIC
 
 
 class MegatronTokens(IndexedTokens):
-    """An indexed dataset. Sequences are concatenated to documents, as the document entries say."""
+    """An indexed dataset. Sequences are concatenated to documents, as the document entries say.
+
+    Attributes
+    ----------
+    n_sequences : int
+        The number of sequences.
+    """
 
     def __init__(self, path: AnyPath, dtype: np.dtype[Any] | None = None) -> None:
         prefix = prefix_of(path)
         self.index_path = prefix + ".idx"
         check_exists(as_path(prefix + ".bin"))
         self._index = open_bytes(self.index_path)
-        stored, self._n_sequences, n_entries = self._read_header()
+        stored, self.n_sequences, n_entries = self._read_header()
         check_given_dtype(self.index_path, 17, stored, dtype)
         self._lengths_at = HEADER.size
-        self._offsets_at = self._lengths_at + 4 * self._n_sequences
-        self._documents_at = self._offsets_at + 8 * self._n_sequences
+        self._offsets_at = self._lengths_at + 4 * self.n_sequences
+        self._documents_at = self._offsets_at + 8 * self.n_sequences
         segment = raw_segment(prefix + ".bin", stored)
         super().__init__(prefix, "megatron", [segment], n_entries - 1)
         self._check_extent(segment.length)
@@ -96,9 +102,9 @@ class MegatronTokens(IndexedTokens):
 
     def _check_extent(self, n_tokens: int) -> None:
         """Check the last entries, so that the numbers of tokens and documents are right before anything is read."""
-        size, last = self.dtype.itemsize, self._n_sequences - 1
+        size, last = self.dtype.itemsize, self.n_sequences - 1
         end = 0
-        if self._n_sequences:
+        if self.n_sequences:
             length = int(read_array(self._index, self._lengths_at + 4 * last, 1, "<i4")[0])
             end = int(read_array(self._index, self._offsets_at + 8 * last, 1, "<i8")[0]) + length * size
         if end != n_tokens * size:
@@ -107,12 +113,12 @@ class MegatronTokens(IndexedTokens):
             raise FormatError(path, max(0, min(end, n_tokens * size)), f"a file of {n_tokens * size} bytes", expected)
 
     def _read_document_ends(self) -> DocumentEnds:
-        ends = self._sequence_ends()
+        ends = self.sequence_ends()
         entries = read_array(self._index, self._documents_at, self._n_documents + 1, "<i8")
         wrong = first_decrease(entries)
-        if wrong is not None or entries[0] != 0 or entries[-1] != self._n_sequences:
+        if wrong is not None or entries[0] != 0 or entries[-1] != self.n_sequences:
             number = wrong if wrong is not None else 0 if entries[0] != 0 else self._n_documents
-            expected = f"ascending numbers of sequences from 0 to {self._n_sequences}"
+            expected = f"ascending numbers of sequences from 0 to {self.n_sequences}"
             raise FormatError(
                 self.index_path, self._documents_at + 8 * number, f"document entry {entries[number]}", expected
             )
@@ -120,12 +126,21 @@ class MegatronTokens(IndexedTokens):
         found: DocumentEnds = starts[entries[1:]]
         return found
 
-    def _sequence_ends(self) -> npt.NDArray[np.int64]:
-        """Return the end of each sequence in tokens, after checking the lengths and offsets against each other."""
-        ends = np.empty(self._n_sequences, np.int64)
+    def tokens_before(self, sequence: int) -> int:
+        """Return the number of tokens before a sequence, or of all tokens; the index is not checked."""
+        if sequence >= self.n_sequences:
+            return self.n_tokens
+        return int(read_array(self._index, self._offsets_at + 8 * sequence, 1, "<i8")[0]) // self.dtype.itemsize
+
+    def sequence_ends(self) -> npt.NDArray[np.int64]:
+        """Return the end of each sequence in tokens, int64 [n_sequences], after checking the lengths and offsets.
+
+        Raises FormatError if they contradict each other.
+        """
+        ends = np.empty(self.n_sequences, np.int64)
         size, before = self.dtype.itemsize, 0
-        for first in range(0, self._n_sequences, INDEX_ROWS):
-            count = min(INDEX_ROWS, self._n_sequences - first)
+        for first in range(0, self.n_sequences, INDEX_ROWS):
+            count = min(INDEX_ROWS, self.n_sequences - first)
             lengths = read_array(self._index, self._lengths_at + 4 * first, count, "<i4")
             if int(lengths.min()) < 0:
                 number = first + int((lengths < 0).argmax())
@@ -177,6 +192,11 @@ class MegatronWriter(PairedTokenWriter):
             before = int(ends[-1])
         for first in range(0, len(lengths) + 1, INDEX_ROWS):
             index.write(np.arange(first, min(first + INDEX_ROWS, len(lengths) + 1), dtype="<i8"))
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> MegatronTokens:
+    """Open a file of this format."""
+    return MegatronTokens(path, dtype)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MegatronWriter:

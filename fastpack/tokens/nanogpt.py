@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 DTYPE = np.dtype("<u2")
 
 
-def is_nanogpt(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return False: nothing in the file tells it from `bin`, so the format must be given."""
     del path
     return False
 
 
-def open_nanogpt(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> FlatTokens:
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> FlatTokens:
     """Open a file of uint16 tokens."""
     from fastpack.tokens.flat.flat_tokens import FlatTokens  # it imports yaml, which the detection must not
 

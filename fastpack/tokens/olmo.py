@@ -13,21 +13,27 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, spoken
 from fastpack.io import AnyPath, AtomicFile, PathLike, check_exists, exists, open_stream, read_head, size_of
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, raw_segment
 from fastpack.tokens.paired_writer import PairedTokenWriter
 from fastpack.tokens.token_file import DocumentEnds, Rows
 from fastpack.tokens.token_scan import eos_ends
 
+Ints: TypeAlias = npt.NDArray[np.int64]
+
 NPY_MAGIC = b"\x93NUMPY"
 DTYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _ROWS = 1 << 16  # lines that are converted at once
+_BLOCK_BYTES = 1 << 18  # of lines that are parsed at once: their arrays stay in the cache
+_DIGITS = 18  # of the numbers that are accepted: they fit int64
+_COMMA, _NEWLINE, _ZERO = b",\n0"
+_EXPECTED = "start,end in tokens"
 _LONGEST_LINE = 1 << 20  # characters: a small gzip file may contain a line that does not fit in memory
 
 
@@ -36,7 +42,7 @@ def csv_path(path: PathLike) -> str:
     return os.fspath(path).removesuffix(".npy") + ".csv.gz"
 
 
-def is_olmo(path: AnyPath) -> bool:
+def fits(path: AnyPath) -> bool:
     """Return whether this is a `.npy` file that does not begin as NumPy's do; an empty one needs a side file."""
     if path.suffix != ".npy" or path.is_dir() or not exists(path):
         return False
@@ -73,7 +79,10 @@ class OlmoTokens(IndexedTokens):
             return DTYPES[size]
         if given is None:
             raise FormatError(
-                path, 0, "raw tokens of an unknown dtype (no header of NumPy's)", "dtype=, as OLMo's configuration says"
+                path,
+                0,
+                "raw tokens of an unknown dtype (no header of NumPy's)",
+                f"{spoken('dtype=')}, as OLMo's configuration says",
             )
         if size in DTYPES:
             check_given_dtype(path, 0, DTYPES[size], DTYPES[size] if given.itemsize == size else given)
@@ -107,8 +116,69 @@ def _read_csv(path: str) -> DocumentEnds:
     return np.concatenate(found)
 
 
-def _numbers(path: str) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
+def _numbers(path: str) -> Iterator[Rows]:
     """Yield start and end of the documents, int64 [k, 2]."""
+    number, rest = 0, b""
+    try:
+        with open_stream(path) as raw, gzip.GzipFile(fileobj=raw) as file:
+            while block := file.read(_BLOCK_BYTES):
+                if b'"' in block or b"\r" in block:
+                    yield from _csv_numbers(path, number)
+                    return
+                text = rest + block
+                end = text.rfind(b"\n") + 1
+                rest = text[end:]
+                if len(rest) > _LONGEST_LINE:
+                    raise FormatError(
+                        path, 0, f"a line of more than {_LONGEST_LINE} bytes after line {number}", _EXPECTED
+                    )
+                if end:
+                    rows = _parsed(path, text[:end], number)
+                    number += len(rows)
+                    yield rows
+            if rest:
+                yield _parsed(path, rest + b"\n", number)
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise FormatError(path, 0, f"{error} after line {number}", "gzipped lines of start,end") from error
+
+
+def _parsed(path: str, text: bytes, before: int) -> Rows:
+    """Return the first two numbers of each line, int64 [k, 2]; `before`: number of lines before them."""
+    if not text.isascii():
+        text.decode()
+    data = np.frombuffer(text, np.uint8)
+    newlines = np.flatnonzero(data == _NEWLINE)
+    starts = np.concatenate([[0], newlines[:-1] + 1])
+    delimiters = np.flatnonzero((data == _COMMA) | (data == _NEWLINE))
+    first = np.searchsorted(delimiters, starts)
+    commas = delimiters[first]
+    wrong = commas == newlines
+    ends = delimiters[np.minimum(first + 1, len(delimiters) - 1)]
+    found = np.empty((len(starts), 2), np.int64)
+    for column, (begin, end) in enumerate(((starts, commas), (commas + 1, ends))):
+        found[:, column] = _integers(data, begin, end, wrong)
+    if wrong.any():
+        at = int(wrong.argmax())
+        line = text[int(starts[at]) : int(newlines[at])].decode()
+        raise FormatError(path, 0, f"{line[:60]!r} in line {before + at + 1}", _EXPECTED)
+    return found
+
+
+def _integers(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, wrong: npt.NDArray[np.bool_]) -> Ints:
+    """Return the decimal numbers data[starts[k]:ends[k]]; set wrong[k] for other texts, and for more than 18 digits."""
+    lengths = ends - starts
+    wrong |= (lengths < 1) | (lengths > _DIGITS)
+    values = np.zeros(len(starts), np.int64)
+    for place in range(min(_DIGITS, int(lengths.max(initial=0)))):
+        digits = data[np.maximum(ends - 1 - place, 0)] - np.uint8(_ZERO)
+        is_used = lengths > place
+        wrong |= (digits > 9) & is_used
+        values += (digits * is_used).astype(np.int64) * 10**place
+    return values
+
+
+def _csv_numbers(path: str, skipped: int) -> Iterator[Rows]:
+    """Yield start and end of the documents after the first ones, from a file with quoted texts."""
     rows: list[tuple[int, int]] = []
     number = 0
     try:
@@ -116,20 +186,22 @@ def _numbers(path: str) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
             text = io.TextIOWrapper(file, "utf-8", newline="")
             for row in csv.reader(iter(partial(text.readline, _LONGEST_LINE), "")):
                 number += 1
+                if number <= skipped:
+                    continue
                 if len(row) < 2 or not (_is_number(row[0]) and _is_number(row[1])):
-                    raise FormatError(path, 0, f"{','.join(row)[:60]!r} in line {number}", "start,end in tokens")
+                    raise FormatError(path, 0, f"{','.join(row)[:60]!r} in line {number}", _EXPECTED)
                 rows.append((int(row[0]), int(row[1])))
                 if len(rows) == _ROWS:
                     yield np.array(rows, np.int64)
                     rows.clear()
-    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise FormatError(path, 0, f"{error} after line {number}", "gzipped lines of start,end") from error
     if rows:
         yield np.array(rows, np.int64)
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS
 
 
 class OlmoWriter(PairedTokenWriter):
@@ -158,6 +230,11 @@ def _side_blocks(lengths: npt.NDArray[np.int64]) -> Iterator[bytes]:
         yield packer.compress("".join(f"{start},{end}\n" for start, end in rows).encode())
         before = int(ends[-1])
     yield packer.flush()
+
+
+def open_file(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> OlmoTokens:
+    """Open a file of this format."""
+    return OlmoTokens(path, dtype, eos_token_id)
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> OlmoWriter:

@@ -17,6 +17,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.display import Described, facts
+from fastpack.errors import spoken
 from fastpack.io import AnyPath, Bytes, ExistencePolicy, mapped, open_bytes
 from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.token_segment import TokenSegment
@@ -24,6 +25,8 @@ from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 DocumentEnds: TypeAlias = npt.NDArray[np.int64]
 Rows: TypeAlias = npt.NDArray[np.int64]
+Piece: TypeAlias = tuple[str, int, int]  # of a local file: path, offset in bytes, number of bytes
+Run: TypeAlias = npt.NDArray[Any] | Piece  # tokens in memory, or in a file as the output stores them
 
 BLOCK_ROWS = 1 << 16  # rows of documents computed at once: they stay in the cache
 
@@ -160,6 +163,10 @@ class TokenWriter(Protocol):
 
     def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
         """Append documents of these lengths, int64 [n], whose tokens arrive in blocks, which may divide documents."""
+        ...
+
+    def append_copies(self, runs: Iterable[Run], lengths: npt.NDArray[np.int64]) -> None:
+        """As `append_blocks`, also from pieces of local files that contain tokens as the file stores them."""
         ...
 
     def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:
@@ -318,7 +325,7 @@ class SegmentedTokens(Described):
         """
         if self._ends is None:
             if not self._has_documents():
-                raise ValueError(f"{self.path}: the document boundaries are unknown: pass eos_token_id")
+                raise ValueError(f"{self.path}: the document boundaries are unknown: pass {spoken('eos_token_id')}")
             self._ends = self._read_document_ends()
             self._ends.flags.writeable = False
         return self._ends

@@ -88,19 +88,24 @@ class InnerEosCounter:
         self._document = int(documents[-1]) if len(documents) else self._document
 
 
-def eos_ends(segments: Sequence[TokenSegment], eos_token_id: int | None) -> npt.NDArray[np.int64]:
-    """Return the ends of documents that end in an EOS token or with their file, int64 [n]."""
-    found, before = [np.empty(0, np.int64)], 0
-    for segment in segments:
-        last = 0
+def eos_ends(
+    segments: Sequence[TokenSegment], eos_token_id: int | None, *, joined: bool = False
+) -> npt.NDArray[np.int64]:
+    """Return the ends of documents that end in an EOS token or with their file, int64 [n].
+
+    joined: whether a document may continue in the next file; the last one ends with its file.
+    """
+    found, before, last = [np.empty(0, np.int64)], 0, 0
+    for number, segment in enumerate(segments):
         for start, tokens in token_blocks(segment):
             ends = np.flatnonzero(tokens == eos_token_id) + (start + 1)
             if len(ends):
                 found.append(ends + before)
-                last = int(ends[-1])
+                last = int(ends[-1]) + before
         before += segment.length
-        if last < segment.length:
+        if last < before and not (joined and number < len(segments) - 1):
             found.append(np.array([before]))
+            last = before
     return np.concatenate(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from fastpack.analysis.trailing_zeros import used_bytes
 from fastpack.errors import FormatError
-from fastpack.io import Reader, Status, is_remote, map_bytes, open_bytes, open_reader, stat_of
+from fastpack.io import Reader, Status, is_remote, mapped, open_bytes, open_reader, stat_of
 from fastpack.tokens.npy_array import load_npy_array
 
 # Size in bytes, modification time in ns, and inode (of a file) or tag (of an object in a store).
@@ -51,12 +52,13 @@ class TokenSegment:
 
         Raises FormatError if the file changed since it was scanned.
         """
-        self.check_unchanged()
+        if self.version is None or not self.plain:  # else the store detects a change
+            self.check_unchanged()
         if not self.plain:
             return np.asarray(load_npy_array(self.path))
         if self.length == 0:
             return np.empty(0, self.dtype)
-        data = map_bytes(self.path)
+        data = mapped(open_bytes(self.path, self.version))
         end = self.offset + self.length * self.dtype.itemsize
         if end > data.nbytes:
             raise FormatError(self.path, data.nbytes, f"a file of {data.nbytes} bytes", f"{end} bytes, as when opened")
@@ -68,9 +70,7 @@ class TokenSegment:
 
         Requests carry the tag, so the store itself detects a change.
         """
-        if self.stamp is None or self.stamp[1] is None or not isinstance(self.stamp[2], str):
-            return None
-        return Status(*self.stamp)  # type: ignore[arg-type]
+        return version_of(self.stamp)
 
     def open_reader(self) -> Reader:
         """Open the file for reads by position. Raises FormatError if the file changed since it was scanned."""
@@ -102,6 +102,26 @@ class TokenSegment:
         end = min(self.offset + self.length * self.dtype.itemsize, _start_of_final_hole(self.path, len(data)))
         length = min(self.length, -(-used_bytes(data, self.offset, end) // self.dtype.itemsize) + keep)
         return self if length == self.length else replace(self, length=length)
+
+
+class SegmentPaths(Sequence[str]):
+    """The paths of segments, each read on access."""
+
+    def __init__(self, segments: Sequence[TokenSegment]) -> None:
+        self.segments = segments
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.segments[number].path
+
+
+def version_of(stamp: tuple[int, int | None, int | str | None] | None) -> Status | None:
+    """Return the version of an object in a store that a stamp describes; None for files and stores without tags."""
+    if stamp is None or stamp[1] is None or not isinstance(stamp[2], str):
+        return None
+    return Status(stamp[0], stamp[1], stamp[2])
 
 
 def stamp_of(status: os.stat_result | Status) -> Stamp:

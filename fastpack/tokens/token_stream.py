@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,8 @@ BLOCK_BYTES = 1 << 20  # read at once: stays in the second-level cache until it 
 _GATHERED_BYTES = 8 << 20  # of documents that are not contiguous
 
 
-class TokenStream(NamedTuple):
+@dataclass(frozen=True)
+class TokenStream:
     """Documents of a file, in order.
 
     Attributes
@@ -26,47 +29,91 @@ class TokenStream(NamedTuple):
     lengths
         Tokens of each document, int64 [n]; None if the document boundaries are unknown.
     n_tokens
-        Tokens of all blocks.
+        Number of tokens.
+    dtype
+        Their dtype in the file.
     segments
         Where the tokens are if the documents are contiguous there; None otherwise.
-    blocks
-        The tokens, aligned and in native byte order. A block may end within a document, and its memory is reused for
-        the next block.
+    tokens
+        The file; None if `segments` say everything.
+    path
+        What error messages name.
     """
 
     lengths: npt.NDArray[np.int64] | None
     n_tokens: int
+    dtype: np.dtype[Any]
     segments: Sequence[TokenSegment] | None
-    blocks: Iterator[npt.NDArray[Any]]
+    tokens: TokenFile | None = None
+    path: str = ""
+
+    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[npt.NDArray[Any]]:
+        """Yield the tokens [start, end), aligned and in native byte order.
+
+        A block may end within a document, and its memory is reused for the next block.
+        """
+        stop = self.n_tokens if end is None else end
+        if self.segments is None:
+            return self._gathered(start, stop)
+        return _segment_blocks(parts_of(self.segments, start, stop))
+
+    @cached_property
+    def _ends(self) -> npt.NDArray[np.int64]:
+        assert self.lengths is not None
+        return np.cumsum(self.lengths)
+
+    def _gathered(self, start: int, end: int) -> Iterator[npt.NDArray[Any]]:
+        assert self.tokens is not None
+        first = int(np.searchsorted(self._ends, start, "right"))
+        last = int(np.searchsorted(self._ends, end, "left"))
+        before = int(self._ends[first - 1]) if first else 0
+        for block in _gathered_blocks(self.tokens.document_spans(first, last + 1), self.dtype):
+            piece = block[max(0, start - before) : max(0, end - before)]
+            before += len(block)
+            if len(piece):
+                yield piece
 
 
 def stream_tokens(tokens: TokenFile) -> TokenStream:
     """Return the documents of a file; tokens that are in no document only if the document boundaries are unknown."""
     if tokens.n_documents is None:
-        return TokenStream(None, tokens.n_tokens, tokens.segments(), _segment_blocks(tokens))
+        return without_documents(tokens)
     if tokens.is_contiguous():
         lengths = np.diff(tokens.document_ends(), prepend=0)
-        return TokenStream(lengths, tokens.n_tokens, tokens.segments(), _segment_blocks(tokens))
-    spans = tokens.document_spans()
+        return replace(without_documents(tokens), lengths=lengths)
     size = tokens.dtype.itemsize
-    rows = [np.ascontiguousarray(span.rows[:, 1]) // size for span in spans]
+    rows = [np.ascontiguousarray(span.rows[:, 1]) // size for span in tokens.document_spans()]
     lengths = np.concatenate([np.empty(0, np.int64), *rows])
-    return TokenStream(lengths, int(lengths.sum()), None, _gathered_blocks(spans, tokens.dtype))
+    return TokenStream(lengths, int(lengths.sum()), tokens.dtype, None, tokens, tokens.path)
 
 
-def _segment_blocks(tokens: TokenFile) -> Iterator[npt.NDArray[Any]]:
+def without_documents(tokens: TokenFile) -> TokenStream:
+    """Return all tokens of a file as a stream without document boundaries."""
+    return TokenStream(None, tokens.n_tokens, tokens.dtype, tokens.segments(), path=tokens.path)
+
+
+def parts_of(segments: Sequence[TokenSegment], start: int, end: int) -> Iterator[tuple[TokenSegment, int, int]]:
+    """Yield the segments that contain the tokens [start, end), and the first and the end of them in each."""
+    before = 0
+    for segment in segments:
+        first, last = max(start - before, 0), min(end - before, segment.length)
+        before += segment.length
+        if first < last:
+            yield segment, first, last
+
+
+def _segment_blocks(parts: Iterable[tuple[TokenSegment, int, int]]) -> Iterator[npt.NDArray[Any]]:
     buffer = np.empty(BLOCK_BYTES, np.uint8)
-    for segment in tokens.segments():
+    for segment, first, last in parts:
         if segment.plain:
-            yield from _read_blocks(segment, buffer)
+            offset = segment.offset + first * segment.dtype.itemsize
+            yield from _read_blocks(replace(segment, offset=offset, length=last - first), buffer)
         else:
-            yield np.ascontiguousarray(segment.open()).astype(segment.dtype.newbyteorder("="), copy=False)
+            yield np.ascontiguousarray(segment.open()[first:last]).astype(segment.dtype.newbyteorder("="), copy=False)
 
 
 def _read_blocks(segment: TokenSegment, buffer: npt.NDArray[np.uint8]) -> Iterator[npt.NDArray[Any]]:
     """Read a segment into a buffer: faster than touching the pages of a map, and aligned wherever the tokens are."""
-    if segment.length == 0:
-        return
     reader = segment.open_reader()
     size = segment.dtype.itemsize
     end = segment.offset + segment.length * size

@@ -7,11 +7,13 @@ torchdata's StatefulDataLoader take them as well.
 from fastpack.torch.collators import DatasetBatch, GPT2LLMCollateFn, LossMaskingCollateFnWrapper
 from fastpack.torch.datasets import (
     CombinedDataset,
+    GPTDataset,
     MemoryMappedDataset,
     MixtureDataset,
     PackedMemMapDatasetBase,
     PackedMemMapDatasetContinuous,
     PackedMemMapDatasetMegatron,
+    PlannedDataset,
     WebDataset,
 )
 from fastpack.torch.loader import StatefulDataLoader, sample_by_sample
@@ -21,12 +23,14 @@ __all__ = [
     "CombinedDataset",
     "DatasetBatch",
     "GPT2LLMCollateFn",
+    "GPTDataset",
     "LossMaskingCollateFnWrapper",
     "MemoryMappedDataset",
     "MixtureDataset",
     "PackedMemMapDatasetBase",
     "PackedMemMapDatasetContinuous",
     "PackedMemMapDatasetMegatron",
+    "PlannedDataset",
     "StatefulDataLoader",
     "WebDataset",
     "from_arrays",

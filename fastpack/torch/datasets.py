@@ -10,12 +10,14 @@ from typing import Any
 
 from fastpack.datasets.base import Indices
 from fastpack.datasets.flat_windows import MemoryMappedDataset as _MemoryMappedDataset
+from fastpack.datasets.gpt.gpt_dataset import GPTDataset as _GPTDataset
 from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
 from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
 from fastpack.datasets.outputs import Batch, OutputDtype
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
 from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron as _PackedMemMapDatasetMegatron
+from fastpack.datasets.planned import PlannedDataset as _PlannedDataset
 from fastpack.torch.tensors import Tensor, from_arrays, torch  # pyright: ignore[reportAttributeAccessIssue]
 from fastpack.webdataset.dataset import WebDataset as _WebDataset
 from fastpack.webdataset.decoding import Decoder
@@ -118,6 +120,35 @@ class PackedMemMapDatasetMegatron(_TensorBatches, _PackedMemMapDatasetMegatron):
     >>> with fastpack.torch.PackedMemMapDatasetMegatron(writer.path, "input_ids", block_size=4) as dataset:
     ...     dataset[1]["input_ids"]
     tensor([5, 6, 7, 8], dtype=torch.int32)
+    """
+
+
+class PlannedDataset(_TensorBatches, _PlannedDataset):
+    """`fastpack.PlannedDataset` that returns tensors.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack.torch
+    >>> with fastpack.PackedWriter(tempfile.mkdtemp() + "/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 2, 3, 4, 5], lengths=[3, 2])
+    >>> _ = fastpack.plan(writer.path, f"{writer.path}.plan", seq_length=4)
+    >>> with fastpack.torch.PlannedDataset(f"{writer.path}.plan") as dataset:
+    ...     dataset[0]["labels"]
+    tensor([   2,    3, -100, -100])
+    """
+
+
+class GPTDataset(_TensorBatches, _GPTDataset):
+    """`fastpack.GPTDataset` that returns tensors.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack.torch
+    >>> with fastpack.PackedWriter(tempfile.mkdtemp() + "/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 2, 3, 4, 5, 6, 7, 8, 9], lengths=[4, 5])
+    >>> train, _, _ = fastpack.torch.GPTDataset.build(writer.path, 4, 1234, (2, 0, 0), "1,0,0")
+    >>> train[0]["labels"]
+    tensor([2, 3, 4, 5])
     """
 
 

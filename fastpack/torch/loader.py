@@ -4,24 +4,33 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, Unpack, overload
 
 from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.outputs import Batch, OutputDtype
 from fastpack.loading.adapters import as_batch_dataset
-from fastpack.loading.buffers import BufferPool, Memory
+from fastpack.loading.buffers import BufferPool
+from fastpack.loading.context_parallel import CpLayout
 from fastpack.loading.fetch import Fetch, make_fetch
 from fastpack.loading.loader import StatefulDataLoader as _StatefulDataLoader
 from fastpack.loading.protocols import BatchDataset, LoaderOptions
-from fastpack.torch.collators import DatasetBatch
+from fastpack.torch.device import MAX_IN_FLIGHT, DeviceFetch, map_tensors, open_stream, pinned_memory
 from fastpack.torch.tensors import Tensor, from_arrays, torch  # pyright: ignore[reportAttributeAccessIssue]
 
 SampleT = TypeVar("SampleT")
 BatchT = TypeVar("BatchT")
 
 REST = 2  # batches before pinned memory is reused: the copies of the last two to a device may be in flight
+
+
+class TorchLoaderOptions(LoaderOptions, total=False):
+    """The keyword-only arguments of `StatefulDataLoader`."""
+
+    pin_memory: bool | None
+    device: Any
+    widen: bool
 
 
 class StatefulDataLoader(_StatefulDataLoader[BatchT]):
@@ -35,6 +44,18 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         Whether batches lie in page-locked memory; by default as `config.pin_memory`. Without a CUDA device nothing is
         pinned; True then warns. Pinned memory is reused two batches later, so `tensor.to(device, non_blocking=True)` is
         safe as long as the device is at most two batches behind.
+    device
+        A CUDA device, to get batches there: the background thread queues the copies of `prefetch` batches ahead, from
+        pinned memory and on a stream of its own. The current stream of the thread that takes a batch waits for its
+        copy; the thread itself does not. Values that are not tensors (max_seqlen) are kept, and so are batches with
+        shapes_only. Default: batches stay in host memory.
+    widen
+        Whether to copy [B, L] arrays as int32 and convert them to int64 on the device.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device, or for widen=True without one.
 
     Notes
     -----
@@ -61,9 +82,7 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         sampler: Iterable[int] | None = None,
         config: object = None,
         collate_fn: None = None,
-        *,
-        pin_memory: bool | None = None,
-        **options: Unpack[LoaderOptions],
+        **options: Unpack[TorchLoaderOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -74,8 +93,7 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         config: object = None,
         *,
         collate_fn: Callable[[list[SampleT]], BatchT],
-        pin_memory: bool | None = None,
-        **options: Unpack[LoaderOptions],
+        **options: Unpack[TorchLoaderOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -85,9 +103,7 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         sampler: Iterable[Any] | None = None,
         config: object = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        *,
-        pin_memory: bool | None = None,
-        **options: Unpack[LoaderOptions],
+        **options: Unpack[TorchLoaderOptions],
     ) -> None: ...
     def __init__(
         self,
@@ -103,8 +119,16 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         num_threads: int = 1,
         elastic: bool = True,
         cu_seqlens_length: int | None = None,
+        context_parallel: tuple[int, int] | None = None,
+        cp_layout: CpLayout = "zigzag",
+        shapes_only: bool = False,
         pin_memory: bool | None = None,
+        device: Any = None,
+        widen: bool = False,
     ) -> None:
+        if widen and device is None:
+            raise ValueError("widen=True converts on a device: pass device=, or dtype='int64'")
+        self.device, self.widen = device, widen
         has_device = torch.cuda.is_available()
         if pin_memory and not has_device:
             warnings.warn("pin_memory=True, but torch finds no CUDA device: nothing is pinned", stacklevel=2)
@@ -118,30 +142,46 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
             collate_fn,
             prefetch=prefetch,
             outputs=outputs,
-            dtype=dtype,
+            dtype="int32" if widen else dtype,
             num_threads=num_threads,
             elastic=elastic,
             cu_seqlens_length=cu_seqlens_length,
+            context_parallel=context_parallel,
+            cp_layout=cp_layout,
+            shapes_only=shapes_only,
         )
 
     def _make_pool(self) -> BufferPool:
+        self._stream = None if self.device is None or self.shapes_only else open_stream(self.device)
+        if self._stream is not None:  # whose event says when memory can be reused
+            return BufferPool(8 * (self.prefetch + 2 + MAX_IN_FLIGHT), allocate=self._stream.pinned_memory)
         if not self.pin_memory:
             return super()._make_pool()
         return BufferPool(ring=8 * (self.prefetch + 2 + REST), rest=REST, allocate=pinned_memory)
 
     def _make_fetch(self) -> Fetch:
-        if self.collate_fn is None and as_batch_dataset(self.dataset).batch is not None:
-            return _ConvertedFetch(super()._make_fetch(), from_arrays)
-        collate_fn = self.collate_fn or torch.utils.data.default_collate
-        fetch = make_fetch(self.dataset, self._options()._replace(collate_fn=collate_fn), self._pool)
-        return _ConvertedFetch(fetch, _pinned) if self.pin_memory else fetch
+        if self.shapes_only or (self.collate_fn is None and as_batch_dataset(self.dataset).batch is not None):
+            fetch: Fetch = _ConvertedFetch(super()._make_fetch(), from_arrays)
+        else:
+            collate_fn = self.collate_fn or torch.utils.data.default_collate
+            fetch = make_fetch(self.dataset, self._options()._replace(collate_fn=collate_fn), self._pool)
+            fetch = _ConvertedFetch(fetch, _pinned) if self.pin_memory else fetch
+        return fetch if self._stream is None else DeviceFetch(fetch, self._stream, self.widen)
+
+    def __next__(self) -> BatchT:
+        batch: Any = super().__next__()
+        received: BatchT = self._fetch.receive(batch) if isinstance(self._fetch, DeviceFetch) else batch
+        return received
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_stream"}
 
 
 class _ConvertedFetch(Fetch):
     """Converts the batches of another fetch."""
 
     def __init__(self, fetch: Fetch, convert: Callable[[Any], Any]) -> None:
-        self._fetch, self._convert = fetch, convert
+        self._fetch, self._convert, self.will_need = fetch, convert, fetch.will_need
 
     def __call__(self, indices: Any) -> Any:
         return self._convert(self._fetch(indices))
@@ -152,19 +192,9 @@ class _ConvertedFetch(Fetch):
             yield
 
 
-def pinned_memory(n_bytes: int) -> Memory:
-    """Allocate page-locked memory, from which copies to a device are asynchronous."""
-    memory: Memory = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True).numpy()
-    return memory
-
-
 def _pinned(batch: Any) -> Any:
     """Copy the tensors in nested dicts, lists and tuples to pinned memory."""
-    if isinstance(batch, (torch.Tensor, DatasetBatch)):
-        return batch.pin_memory()
-    if isinstance(batch, Mapping):
-        return {name: _pinned(one) for name, one in batch.items()}
-    return type(batch)(map(_pinned, batch)) if type(batch) in (list, tuple) else batch
+    return map_tensors(batch, lambda tensor: tensor.pin_memory())
 
 
 class _OneByOne:

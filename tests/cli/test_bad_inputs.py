@@ -22,6 +22,7 @@ CALLS = {
     "chunk": "create_shuffled_dataset_chunk X -o OUT/x.pbin --chunk-id 0 --num-chunks 2",
     "filter": "filter X OUT/x.pbin --min-length 1",
     "convert": "convert X -o OUT/x.ds",
+    "plan": "plan X --seq-len 8 -o OUT/x.plan",
     "chat": "chat X",
     "prepare": "prepare X --non-interactive --split-ratio 1,0,0",
     "prepare-media": "prepare-media X --media-metadata-by-extension",

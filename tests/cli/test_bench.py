@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from command_line import Cli
 
+import fastpack
 from fastpack.cli import main
 from fastpack.cli.bench import share_in_cache
 
@@ -43,6 +44,13 @@ def test_packed_files_and_raw_shards(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.bin").write_bytes(np.arange(4000, dtype="<u4").tobytes())
     assert cli.json("bench", *SMALL, str(tmp_path))["samples"] == 4000 // 65
     assert cli.json("bench", *SMALL, str(tmp_path), "--file_pattern", "a.*")["samples"] == 4000 // 65
+
+
+def test_rows_of_a_plan(tmp_path: Path, cli: Cli) -> None:
+    n_rows = fastpack.plan(PBIN, tmp_path / "a.plan", seq_length=256).n_rows
+    found = cli.json("bench", *SMALL, str(tmp_path / "a.plan"))
+    assert (found["samples"], found["seq_len"]) == (n_rows, 256)
+    assert found["outputs"] == ["input_ids", "labels", "doc_ids"]
 
 
 def test_text_output_has_one_line_per_measurement(shards: Path, cli: Cli) -> None:

@@ -78,6 +78,17 @@ def test_a_guessed_dtype_is_not_trusted(tmp_path: Path) -> None:
     assert not (tmp_path / "out.pbin").exists()
 
 
+def test_the_dtype_of_raw_tokens_is_that_of_the_source(tmp_path: Path) -> None:
+    with fastpack.PackedWriter(tmp_path / "a.pbin", 4) as writer:
+        writer.append_many([70_000, 6, 0, 7, 0], lengths=[3, 2])
+    fastpack.convert(tmp_path / "a.pbin", tmp_path / "a.npy", format="olmo")
+    golden = Path(__file__).parents[1] / "golden" / "interop" / "wide_mds_bytes"
+    for source, given, dtype in ((tmp_path / "a.npy", "uint32", "int32"), (golden, "int32", "int32")):
+        out = tmp_path / source.stem
+        assert fastpack.convert(source, out, format="megatron", dtype=given).dtype == dtype
+        assert fastpack.convert(source, out.with_suffix(".ds"), dtype=given).dtype == "uint32"
+
+
 def test_an_output_that_is_a_source_is_refused(packed: Path) -> None:
     with pytest.raises(ValueError, match="belongs to a source"):
         fastpack.convert(packed, packed, if_exists="overwrite")

@@ -121,7 +121,14 @@ def test_an_expression_needs_trust(cli: Cli) -> None:
     assert not Path("out.pbin").exists()
 
 
-FACTS = {"path": "out.pbin", "left_out": 0, "written": True, "kept_existing": False, "dry_run": False}
+FACTS = {
+    "path": "out.pbin",
+    "left_out": 0,
+    "n_empty_dropped": 0,
+    "written": True,
+    "kept_existing": False,
+    "dry_run": False,
+}
 
 
 @pytest.mark.parametrize(

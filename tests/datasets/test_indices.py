@@ -26,6 +26,11 @@ def packed_file(folder: Path) -> Path:
     return path
 
 
+def planned_rows(folder: Path) -> Any:
+    fastpack.plan(packed_file(folder), folder / "a.plan", seq_length=5, if_exists="overwrite")
+    return fastpack.PlannedDataset(folder / "a.plan")
+
+
 def tatm_dataset(folder: Path) -> Any:
     np.arange(100, dtype=np.uint16).tofile(folder / "t_0.bin")
     return fastpack.TatmMemmapDataset(str(folder / "t_"), 5, "uint16", token_output_format="numpy")
@@ -46,6 +51,7 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
     "MemoryMappedDataset": window_dataset,
     "PackedMemMapDatasetContinuous": lambda f: fastpack.PackedMemMapDatasetContinuous(packed_file(f), "ids", 5, False),
     "PackedMemMapDatasetMegatron": lambda f: fastpack.PackedMemMapDatasetMegatron(packed_file(f), "ids", 5),
+    "PlannedDataset": planned_rows,
     "PackedMemMapDatasetBase": lambda f: fastpack.PackedMemMapDatasetBase(packed_file(f), "ids"),
     "MixtureDataset": lambda f: fastpack.MixtureDataset([window_dataset(f)], ["a"]),
     "CombinedDataset": lambda f: fastpack.CombinedDataset([window_dataset(f)]),

@@ -106,3 +106,83 @@ def test_a_stale_mask_is_refused_when_a_batch_needs_it(tmp_path: Path) -> None:
     dataset = fastpack.PackedMemMapDatasetContinuous(path, "x", 9, reuse_last_target=True)
     with pytest.raises(fastpack.FormatError, match="the loss mask of another file"):
         dataset.batch([0], outputs=("labels",))
+
+
+@pytest.mark.parametrize("outputs", [("input_ids", "labels"), ("loss_mask",), ("loss_mask", "labels", "input_ids")])
+def test_planned_rows(tmp_path: Path, outputs: tuple[str, ...]) -> None:
+    paths = [write(tmp_path / "a.pbin", mask=False), write(tmp_path / "b.pbin")]
+    fastpack.plan(paths, tmp_path / "a.plan", seq_length=11)
+    dataset = fastpack.PlannedDataset(tmp_path / "a.plan", outputs=outputs)
+    bounds = np.cumsum([0, *LENGTHS])
+    for copy in (dataset, pickle.loads(pickle.dumps(dataset))):
+        batch = copy.batch(range(len(copy)))
+        for row in range(len(copy)):
+            labels: list[int] = []
+            for document, start, end in copy.documents(row).tolist():
+                first = int(bounds[document % len(LENGTHS)])
+                counts = MASK if document >= len(LENGTHS) else np.ones(60, np.bool_)
+                places = range(first + start + 1, first + end)
+                labels += [int(TOKENS[i]) if counts[i] else -100 for i in places] + [-100]
+            labels += [-100] * (11 - len(labels))
+            if "labels" in outputs:
+                assert batch["labels"][row].tolist() == labels
+            if "loss_mask" in outputs:
+                assert batch["loss_mask"][row].tolist() == [label != -100 for label in labels]
+
+
+@pytest.mark.parametrize("extra", [True, False])
+@pytest.mark.parametrize("pad", [None, 3])
+def test_gpt_samples(tmp_path: Path, extra: bool, pad: int | None) -> None:
+    made = []
+    for masked in (True, False):
+        folder = tmp_path / str(masked)
+        folder.mkdir()
+        blend = [write(folder / "a.pbin", mask=False), write(folder / "b.pbin", mask=masked)]
+        options: Any = {"add_extra_token_to_sequence": extra, "pad_token_id": pad}
+        made.append(fastpack.GPTDataset.build(blend, 8, 5, (20, 0, 0), "1,0,0", **options)[0])
+    masked_one, plain = made
+    assert masked_one is not None
+    assert plain is not None
+    for dataset in (masked_one, pickle.loads(pickle.dumps(masked_one))):
+        batch, expected = dataset.batch(range(len(dataset))), plain.batch(range(len(plain)))
+        for number in range(len(dataset)):
+            sample = dataset[number]
+            allowed = expected["loss_mask"][number]
+            if sample["dataset_id"] == 1:
+                labels = expected["labels"][number]
+                known = (labels > 0) & (np.arange(8) < (8 if extra else 7))
+                allowed = np.where(known, allowed * MASK[labels - 1], allowed)
+            assert batch["loss_mask"][number].tolist() == allowed.tolist()
+            assert sample["loss_mask"].tolist() == allowed.tolist()
+        assert batch["labels"].tolist() == expected["labels"].tolist()
+        assert batch["loss_mask"].sum() < expected["loss_mask"].sum()
+
+
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_shares_of_rows(tmp_path: Path, layout: Any, io: Any) -> None:
+    for name, masked in (("0.npy", True), ("1.npy", False)):
+        write(tmp_path / name, mask=masked)
+    dataset = fastpack.MemoryMappedDataset(tmp_path, 9, io=io)
+    whole = dataset.batch(range(4), outputs=("input_ids", "labels"))
+    assert (whole["labels"] == -100).any()
+    labels = dict(zip(whole["input_ids"].ravel().tolist(), whole["labels"].ravel().tolist(), strict=True))
+    for rank in range(2):
+        loader = fastpack.StatefulDataLoader(
+            dataset, batch_size=4, sampler=range(4), context_parallel=(rank, 2), cp_layout=layout
+        )
+        (batch,) = loader
+        assert batch["labels"].tolist() == np.vectorize(labels.get)(batch["input_ids"]).tolist()
+
+
+def test_excluded_documents_and_masks_add_up(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pbin")
+    dataset = fastpack.PackedMemMapDatasetContinuous(path, "x", 9, reuse_last_target=True)
+    loader = fastpack.StatefulDataLoader(dataset, batch_size=7, sampler=range(7), outputs=("input_ids", "labels"))
+    (tmp_path / "list").write_text(f"{path}:1\n")
+    loader.exclude(documents=tmp_path / "list")
+    (batch,) = loader
+    counts = MASK.copy()
+    counts[7:19] = False
+    expected = np.where(counts[1:57], TOKENS[1:57], -100)
+    assert batch["labels"].ravel().tolist() == expected.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,3 +175,11 @@ def test_under_the_loader(tmp_path: Path) -> None:
         row.tolist() for batch in fastpack.StatefulDataLoader(dataset, 4, range(len(dataset))) for row in batch["ids"]
     ]
     assert seen == [dataset[i]["ids"].tolist() for i in range(len(dataset) // 4 * 4)]
+
+
+@pytest.mark.parametrize("kind", [fastpack.PackedMemMapDatasetMegatron, fastpack.PackedMemMapDatasetBase])
+def test_other_formats_are_refused_with_what_works(tmp_path: Path, kind: Any) -> None:
+    np.save(tmp_path / "a.npy", np.arange(50, dtype=np.uint16))
+    expected = rf"{kind.__name__} reads packed files \(.pbin\): open other formats as PackedMemMapDatasetContinuous"
+    with pytest.raises(ValueError, match=expected):
+        kind(tmp_path / "a.npy", "text", 8)

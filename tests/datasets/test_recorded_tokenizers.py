@@ -98,12 +98,6 @@ def test_datasets_of_other_formats(tmp_path: Path, name: str) -> None:
         fastpack.CombinedDataset([pickle.loads(pickle.dumps(one)), two])
 
 
-def test_blocks_across_files_of_different_tokenizers(shards: Path) -> None:
-    record_fingerprint(shards / "b.npy", TWO)
-    with pytest.warns(DataWarning, match=DIFFERENT):
-        fastpack.PackedMemMapDatasetContinuous(shards, "input_ids", 4, False)
-
-
 def test_tatm_warns(tmp_path: Path) -> None:
     for name, fingerprint in (("a", ONE), ("b", TWO)):
         np.arange(10, dtype=np.uint16).tofile(tmp_path / f"{name}.bin")
@@ -126,3 +120,34 @@ def test_reads_at_open_and_per_batch(shards: Path, monkeypatch: pytest.MonkeyPat
 
 def test_shards_in_a_store_are_not_compared() -> None:
     assert recorded_tokenizers.tokenizer_of_shards(["s3://bucket/a.npy"], False, 7) is None
+
+
+def test_blocks_across_files_of_different_tokenizers(shards: Path) -> None:
+    record_fingerprint(shards / "b.npy", TWO)
+    with pytest.raises(ValueError, match=DIFFERENT):
+        fastpack.PackedMemMapDatasetContinuous(shards, "x", 5, False)
+    with pytest.warns(DataWarning, match=DIFFERENT):
+        fastpack.PackedMemMapDatasetContinuous(shards, "x", 5, False, mix_tokenizers=True)
+
+
+def test_shards_of_a_manifest(shards: Path) -> None:
+    record_fingerprint(shards / "b.npy", TWO)
+    path = fastpack.write_manifest(shards).path
+    with pytest.raises(ValueError, match=DIFFERENT):
+        fastpack.MemoryMappedDataset(path, 5)
+    with pytest.warns(DataWarning, match=DIFFERENT):
+        fastpack.MemoryMappedDataset(path, 5, mix_tokenizers=True)
+
+
+def test_the_warning_names_the_line_that_opens_the_dataset(shards: Path, tmp_path: Path) -> None:
+    path = packed(tmp_path, "packed", ONE)
+    opened: list[Callable[..., object]] = [
+        lambda: fastpack.MemoryMappedDataset(shards, 5, "a.npy", True, eos_token_id=7),
+        lambda: fastpack.PackedMemMapDatasetContinuous(path, "input_ids", 4, False, eos_token_id=7),
+        lambda: fastpack.PackedMemMapDatasetContinuous(shards, "input_ids", 4, False, eos_token_id=7),
+        lambda: fastpack.PackedMemMapDatasetMegatron(path, "input_ids", 4, eos_token_id=7),
+    ]
+    for open_dataset in opened:
+        with pytest.warns(DataWarning, match="eos_token_id is 7") as warned:
+            open_dataset()
+        assert [Path(warning.filename).name for warning in warned] == [Path(__file__).name]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fastpack import FormatError, MemoryMappedDataset, MixtureDataset
-from fastpack.datasets import mapped_shards, read_windows, window_groups, windows
+from fastpack.datasets import mapped_shards, open_segments, prefetch, window_groups, windows
 from fastpack.errors import DataWarning
 from fastpack.tokens.token_segment import TokenSegment
 
@@ -113,7 +113,7 @@ def test_a_changed_file_fails_on_opening_and_in_check_unchanged(tmp_path: Path, 
 
 
 def test_reading_by_position_keeps_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_windows, "MAX_OPEN_FILES", 3)
+    monkeypatch.setattr(open_segments, "MAX_OPEN_FILES", 3)
     for k in range(9):
         np.save(tmp_path / f"{k}.npy", np.full(6, k, [np.uint16, np.uint32, ">u2"][k % 3]))
     dataset = MemoryMappedDataset(tmp_path, 3, io="pread")
@@ -121,7 +121,7 @@ def test_reading_by_position_keeps_few_files_open(tmp_path: Path, monkeypatch: p
     dataset.will_need(order)
     assert dataset.batch(order)["labels"][:, 0].tolist() == (order // 2).tolist()
     assert dataset[17]["labels"].tolist() == [8, 8]
-    files: Any = dataset._windows
+    files: Any = dataset._windows.files
     assert files.n_open_files == 3
     dataset.close()
     assert not files.n_open_files
@@ -202,8 +202,8 @@ def test_will_need_prefetches_pages_that_are_not_in_memory(tmp_path: Path, monke
     dataset = MemoryMappedDataset(tmp_path, 1000)
     prefetched: list[tuple[int, int]] = []
     cold = True
-    monkeypatch.setattr(windows.files, "is_in_memory", lambda *_: not cold)
-    monkeypatch.setattr(windows.files, "will_need", lambda *where: prefetched.append(where))
+    monkeypatch.setattr(prefetch.files, "is_in_memory", lambda *_: not cold)
+    monkeypatch.setattr(prefetch.files, "will_need", lambda *where: prefetched.append(where))
     dataset.will_need([3, 5])
     first = dataset._windows.shards.shard(0).__array_interface__["data"][0]
     assert prefetched == [(first + 3 * 2000, 2000), (first + 5 * 2000, 2000)]
@@ -212,11 +212,11 @@ def test_will_need_prefetches_pages_that_are_not_in_memory(tmp_path: Path, monke
         dataset.will_need([3])
     assert len(prefetched) == 2
     cold = True
-    for _ in range(windows.CALM_INTERVAL):  # checked rarely while all was in memory
+    for _ in range(prefetch.CALM_INTERVAL):  # checked rarely while all was in memory
         dataset.will_need([3])
     assert len(prefetched) > 2
     with pytest.raises(IndexError):
-        dataset._windows._calm_batches = 0
+        dataset._windows._prefetch = prefetch.Prefetch()
         dataset.will_need([40])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from fastpack.tokens.formats import FORMATS
+from fastpack.tokens.formats import FORMATS, detect_format
 from fastpack.tokens.interop_formats import output_path
 from fastpack.tokens.token_file import TokenFormat
 
@@ -18,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_extensions"))
 
 import token_format_table
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "interop"
 WRITABLE = [row for row in FORMATS if row.create is not None]
 DTYPES = ("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
@@ -79,6 +82,104 @@ def test_the_cell_what_is_lost(tmp_path: Path, row: TokenFormat) -> None:
         assert ("document boundaries" in lost) == (tokens.n_documents is None)
 
 
-def test_manifests_are_read_only() -> None:
+def test_manifests_are_read_only(tmp_path: Path) -> None:
     row = next(row for row in FORMATS if row.name == "manifest")
-    assert token_format_table.cells(row)[3] == "no"
+    _, _, read, write, boundaries, dtypes, lost = token_format_table.cells(row)
+    assert (read, write, boundaries, dtypes) == ("yes", "no", "with `--eos-token-id`", "those of the shards")
+    assert "not written by `convert`" in lost
+    np.save(tmp_path / "a.npy", np.array([1, 2, 0, 3, 0], np.uint32))
+    fastpack.write_manifest(tmp_path)
+    manifest = next(tmp_path.glob("*.fpm"))
+    with fastpack.open_tokens(manifest, eos_token_id=0) as tokens:
+        assert (tokens.dtype, tokens.document(1).tolist()) == (np.uint32, [3, 0])
+    with fastpack.open_tokens(manifest) as tokens:
+        assert tokens.n_documents is None
+    with pytest.raises(ValueError, match="is not written by convert"):
+        fastpack.convert(tmp_path / "a.npy", tmp_path / "b.fpm", format="manifest")
+
+
+@pytest.mark.parametrize("row", WRITABLE, ids=lambda row: row.name)
+def test_the_cell_files(tmp_path: Path, row: TokenFormat) -> None:
+    description = token_format_table.cells(row)[1]
+    path = _write(tmp_path, row, row.dtypes[-1], [[1, 2, 0]])
+    suffixes = {suffix for suffix in (".pbin", ".npy", ".bin", ".idx", ".ds", ".csv.gz") if suffix in description}
+    if row.name in ("npy", "bin"):
+        suffixes = {f".{row.name}"}  # one cell describes both
+    if row.name == "datatrove":
+        suffixes |= {".ds.index", ".ds.metadata"}
+    if "folder of" in description and not suffixes:
+        assert path.is_dir()
+        assert (path / "index.json").exists()
+    else:
+        assert {f".{file.name.partition('.')[2]}" for file in tmp_path.iterdir()} == suffixes
+
+
+LIMITS = {  # formats -> what the cell "what is lost" says about limits, and the test of it
+    "llmc": ("at most 2^31 - 1 tokens", [1 << 31]),
+    "litdata": ("chunks must be smaller than 4 GiB", [1 << 31]),
+    "mds": ("shards smaller than 4 GiB", [1 << 31]),
+}
+
+
+@pytest.mark.parametrize("row", WRITABLE, ids=lambda row: row.name)
+def test_the_limits_in_the_cell_what_is_lost(tmp_path: Path, row: TokenFormat) -> None:
+    lost = token_format_table.cells(row)[6]
+    limit, lengths = LIMITS.get(row.name, ("", []))
+    assert limit in lost
+    assert bool(limit) == ("2^31" in lost or "4 GiB" in lost)
+    if limit:
+        assert row.create is not None
+        writer = row.create(tmp_path / "a", np.dtype(np.uint16), "error")
+        with pytest.raises(ValueError, match=r"at most|smaller than 4 GiB"):
+            writer.append_blocks(iter(()), np.array(lengths))
+
+
+def test_what_is_lost_of_megatron(tmp_path: Path) -> None:
+    lost = _lost("megatron")
+    assert "sequence boundaries inside documents, and modes" in lost
+    assert "there is no uint32" in lost
+    for name in ("sentences", "modes"):
+        result = fastpack.convert(GOLDEN / name, tmp_path / name, format="megatron")
+        with fastpack.open_tokens(GOLDEN / name) as source:
+            n_sequences = int.from_bytes((tmp_path / f"{name}.idx").read_bytes()[18:26], "little")
+            assert n_sequences == source.n_documents == result.n_documents
+    assert (GOLDEN / "modes.idx").stat().st_size == (tmp_path / "modes.idx").stat().st_size + 5  # a byte per sequence
+
+
+def test_what_is_lost_of_datatrove(tmp_path: Path) -> None:
+    assert _lost("datatrove") == "the loss mask (.loss) and the name of the tokenizer"
+    for suffix in (".ds", ".ds.index", ".ds.metadata"):
+        (tmp_path / f"a{suffix}").write_bytes((GOLDEN / f"narrow{suffix}").read_bytes())
+    metadata = (tmp_path / "a.ds.metadata").read_text().replace("Unknown Tokenizer|2", "gpt2")
+    (tmp_path / "a.ds.metadata").write_text(metadata)
+    (tmp_path / "a.ds.loss").write_bytes(bytes((tmp_path / "a.ds").stat().st_size // 2))
+    fastpack.convert(tmp_path / "a.ds", tmp_path / "b.ds")
+    assert sorted(path.name for path in tmp_path.glob("b*")) == ["b.ds", "b.ds.index", "b.ds.metadata"]
+    assert (tmp_path / "b.ds.metadata").read_text() == metadata.replace("gpt2", "Unknown Tokenizer")
+
+
+def test_what_is_lost_of_olmo(tmp_path: Path) -> None:
+    assert "ids and sources of documents in the side file; tokens after its last document are dropped" in _lost("olmo")
+    np.arange(5, dtype=np.uint16).tofile(tmp_path / "a.npy")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"0,3,id,made.json,0\n"))
+    result = fastpack.convert(tmp_path / "a.npy", tmp_path / "b.npy", format="olmo", dtype="uint16")
+    assert (result.n_tokens, result.n_tokens_dropped) == (3, 2)
+    assert gzip.decompress((tmp_path / "b.csv.gz").read_bytes()) == b"0,3\n"
+
+
+def test_what_is_lost_of_mds_bin_and_nanogpt(tmp_path: Path) -> None:
+    assert "columns other than the tokens" in _lost("mds")
+    result = fastpack.convert(GOLDEN / "fixed_mds", tmp_path / "mds", format="mds")
+    columns = json.loads(Path(result.output, "index.json").read_text())["shards"][0]["column_names"]
+    assert columns == ["tokens"]
+    assert "never detected, because it looks like `bin`" in _lost("nanogpt")
+    assert detect_format(GOLDEN / "nanogpt_train.bin").name == "bin"
+    assert "the dtype, unless tatm's metadata states it" in _lost("bin")
+    with pytest.raises(fastpack.FormatError, match="expected dtype="):
+        fastpack.convert(GOLDEN / "nanogpt_train.bin", tmp_path / "a.npy")
+    assert _lost("pbin") == "nothing"
+    assert _lost("litdata").startswith("nothing")
+
+
+def _lost(name: str) -> str:
+    return token_format_table.cells(next(row for row in FORMATS if row.name == name))[6]

@@ -60,6 +60,18 @@ def test_a_resumed_run_on_other_ranks_equals_an_uninterrupted_run(
         assert float(words[-1]) > 0.01
 
 
+def test_a_run_on_planned_rows_resumes_on_other_ranks(
+    example: ModuleType, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.set_num_threads(1)
+    unbroken = run(example, corpus, tmp_path / "whole.pt", "--planned")
+    assert sum(unbroken[-5:]) < 0.8 * sum(unbroken[:5])
+    halves = run(example, corpus, tmp_path / "a.pt", "--planned", "--stop-at", str(STOP))
+    halves += run(example, corpus, tmp_path / "a.pt", "--planned", "--ranks", "2", "--batch-size", "8", "--resume")
+    assert halves == pytest.approx(unbroken, rel=2e-3)
+    assert capsys.readouterr().out.count("changes the outputs of later ones by 0;") == 3
+
+
 def test_the_stream_of_samples_is_the_same(example: ModuleType, corpus: Path) -> None:
     def stream(loaders: list[Any], steps: int) -> list[list[list[int]]]:
         batches = [[next(loader)["input_ids"].tolist() for _ in range(steps)] for loader in map(iter, loaders)]
@@ -75,3 +87,15 @@ def test_the_stream_of_samples_is_the_same(example: ModuleType, corpus: Path) ->
     assert stream(other, 5) == expected[4:]
     for loader in (*first, *again, *other):
         loader.close()
+
+
+def test_a_run_in_megatrons_order_learns_and_resumes_on_other_ranks(
+    example: ModuleType, corpus: Path, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    whole = run(example, corpus, tmp_path / "whole.pt", "--megatron", "--ranks", "4", "--batch-size", "4")
+    assert sum(whole[-5:]) < 0.8 * sum(whole[:5])
+    words = ("--megatron", "--ranks", "4", "--batch-size", "4", "--stop-at", str(STOP))
+    halves = run(example, corpus, tmp_path / "a.pt", *words)
+    halves += run(example, corpus, tmp_path / "a.pt", "--megatron", "--ranks", "2", "--batch-size", "8", "--resume")
+    assert halves == pytest.approx(whole, rel=2e-3)

@@ -135,6 +135,35 @@ def test_outputs_of_different_shapes_are_rejected(backend: str, kernel: str) -> 
         getattr(kernels, kernel)(addresses, integers([0, 1]), tokens[:0], *eos, *outputs)
 
 
+@pytest.mark.parametrize(
+    ("row", "column", "length"),
+    [
+        (-1, 0, 1),
+        (2, 0, 1),
+        (2**40, 0, 1),
+        (0, -1, 1),
+        (0, 9, 0),
+        (0, 7, 2),
+        (0, 0, -1),
+        (0, 1, 2**63 - 1),
+        (0, -(2**63), 1),
+        (0, 4, -(2**63)),
+    ],
+)
+def test_a_segment_outside_the_outputs_is_rejected(backend: str, row: int, column: int, length: int) -> None:
+    tokens = np.arange(20, dtype=np.uint16)
+    outputs = [guarded((2, 8), np.int64) for _ in range(4)]
+    place = (integers([0, row]), integers([0, column]), integers([1, length]))
+    for address in (tokens.ctypes.data, 0):
+        call = (np.full(2, address, np.uint64), *place)
+        arrays = [array for array, _ in outputs]
+        with pytest.raises(ValueError, match="a segment outside the outputs"):
+            kernels.fill_segments(*call, integers([0, 1]), 0, tokens[:0], *arrays)
+        with pytest.raises(ValueError, match="a segment outside the outputs"):
+            kernels.copy_segments(*call, tokens[:0], arrays[0])
+    assert all(is_intact() for _, is_intact in outputs)
+
+
 def test_spans_outside_the_arrays_are_rejected(backend: str) -> None:
     data = np.arange(10, dtype=np.uint8)
     for start, target, length in ((-1, 0, 1), (0, -1, 1), (0, 0, -1), (8, 0, 3), (0, 8, 3), (2**62, 0, 2**62)):

@@ -258,7 +258,7 @@ def test_kernels_warm_up_for_long_epochs_in_main_processes(shards: Path, monkeyp
     monkeypatch.setattr(kernels, "warm", lambda **options: calls.append(options))
     fastpack.StatefulDataLoader(packed(shards), 8)
     assert calls == []
-    monkeypatch.setattr("fastpack.loading.loader.WARM_TOKENS", 10_000)
+    monkeypatch.setattr("fastpack.loading.fetch.WARM_TOKENS", 10_000)
     fastpack.StatefulDataLoader(packed(shards), 8, dtype="int32")
     assert calls == [{"out_dtypes": ("int32",)}]
     fastpack.StatefulDataLoader(Numbers(10**9), 8)

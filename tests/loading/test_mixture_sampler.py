@@ -190,7 +190,7 @@ def test_no_repeat_continues_and_resumes_exactly() -> None:
         sampler.set_skip(5000)
     third = together(samplers)
     states = [json.loads(json.dumps(sampler.state_dict())) for sampler in samplers]
-    assert [place for place, _, _ in states[0]["segments"]] == [0, 32_000, 40_000]
+    assert states[0]["mixture"]["weights"] == [0.5, 0.4, 0.1]
     for order in (0, 1):  # a restart, phases replayed before or after the state is loaded
         restarted = world(no_repeat=True)
         for sampler, state in zip(restarted, states, strict=True):
@@ -199,7 +199,7 @@ def test_no_repeat_continues_and_resumes_exactly() -> None:
                 step()
             sampler.set_skip(5000)
         assert np.array_equal(together(restarted), third)
-    assert {"segments"} == set(states[0]) - {"epoch", "seed", "num_replicas", "rank"}
+    assert {"mixture"} == set(states[0]) - {"epoch", "seed", "num_replicas", "rank"}
 
 
 def phases(sampler: MixtureSampler) -> None:
@@ -207,17 +207,13 @@ def phases(sampler: MixtureSampler) -> None:
     sampler.update_weights([0.5, 0.4, 0.1])
 
 
-def test_no_repeat_forgets_with_the_epoch_and_when_the_epoch_starts_again() -> None:
+def test_no_repeat_starts_an_epoch_again_with_the_current_weights() -> None:
     _, _, samplers = annealed(no_repeat=True)
     fresh = world(weights=[0.2, 0.2, 0.6], no_repeat=True)
     assert np.array_equal(together(samplers), together(fresh))  # no skip: nothing of this epoch counts as drawn
-    _, _, samplers = annealed(no_repeat=True)
-    for sampler in [*samplers, *fresh]:
-        sampler.set_epoch(1)
-    assert np.array_equal(together(samplers), together(fresh))
 
 
-def test_no_repeat_keeps_the_weights_of_an_epoch_when_the_next_one_was_already_set() -> None:
+def test_no_repeat_continues_passes_in_the_next_epoch() -> None:
     def sampler(weights: list[float]) -> MixtureSampler:
         return MixtureSampler([0, 40, 103], weights, 2, 0, seed=4, no_repeat=True)
 
@@ -227,16 +223,22 @@ def test_no_repeat_keeps_the_weights_of_an_epoch_when_the_next_one_was_already_s
     first.set_skip(9)
     rest = first.indices()
     first.set_epoch(1)
-    again = sampler([1, 4])
-    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    fresh = sampler([1, 4])
-    fresh.set_epoch(1)
-    again.set_skip(9)
-    assert np.array_equal(again.indices(), fresh.indices()[9:])  # its weights apply from the first step
-    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    state = json.loads(json.dumps(first.state_dict()))
+    following = first.indices()
+    again = sampler([3, 2])
+    again.load_state_dict(state)
+    assert np.array_equal(again.indices(), following)
+    again.load_state_dict(state)
     again.set_epoch(0)
     again.set_skip(9)
     assert np.array_equal(again.indices(), rest)
+    whole = MixtureSampler([0, 40, 103], [1, 9], 1, 0, seed=4, no_repeat=True)
+    drawn = []
+    for epoch in range(4):
+        whole.set_epoch(epoch)
+        drawn += [number for number in whole.indices().tolist() if number < 40]
+    assert len(drawn) > 40
+    assert len(set(drawn[:40])) == 40
 
 
 def test_no_repeat_across_a_change_of_the_world_size() -> None:

@@ -14,7 +14,8 @@ from numbered import Numbers
 
 import fastpack
 from fastpack import MixtureSampler, StatefulDataLoader
-from fastpack.loading.mixture_schedule import ScheduledMixture, ShareSchedule
+from fastpack.loading.mixture_history import MixtureHistory
+from fastpack.loading.mixture_schedule import ShareSchedule
 
 
 def cumulative(sizes: list[int]) -> list[int]:
@@ -62,81 +63,6 @@ def check_passes(delivered: list[int], sizes: list[int]) -> None:
         for start in range(0, len(own), max(1, size)):
             one_pass = own[start : start + size]
             assert len(np.unique(one_pass)) == len(one_pass), f"source {source}, pass {start // size}"
-
-
-def check_shares(delivered: list[int], sizes: list[int], weights: list[float], batch: int) -> None:
-    """After every step each source has its share of the samples since the last change of weights."""
-    sources = np.searchsorted(cumulative(sizes), delivered, side="right") - 1
-    shares = np.array(weights) / sum(weights)
-    counts = (sources[:, None] == np.arange(len(sizes))).cumsum(0)
-    off = np.abs(counts - shares * np.arange(1, len(delivered) + 1)[:, None])
-    assert off.max(initial=0) < (1.001 if len(sizes) == 2 else 4)
-    assert off[batch - 1 :: batch].max(initial=0) <= max(batch, 4)
-
-
-events = st.one_of(
-    st.tuples(st.just("steps"), st.integers(1, 30)),
-    st.tuples(st.just("weights"), st.lists(st.integers(1, 9), min_size=4, max_size=4)),
-    st.tuples(st.just("break"), st.just(None)),
-    st.tuples(st.just("resume"), st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans())),
-    st.tuples(st.just("peek"), st.just(None)),
-)
-
-
-@settings(max_examples=150)
-@given(
-    sizes=st.lists(st.integers(4, 250), min_size=1, max_size=4), history=st.lists(events, max_size=25),
-    ranks=st.integers(1, 4), batch_size=st.integers(1, 6), shuffle=st.booleans(), epoch=st.integers(0, 2),
-)  # fmt: skip
-def test_any_history_of_an_epoch(
-    sizes: list[int], history: list[Any], ranks: int, batch_size: int, shuffle: bool, epoch: int
-) -> None:
-    """Changes of weights, interrupted and restarted loops, and resumes on other ranks and batch sizes."""
-    original = weights = [1.0] * len(sizes)
-    job = TrainingJob(sizes, original, ranks, batch_size, shuffle=shuffle)
-    length = job.samplers[0].global_order_length(ranks)
-    job.load({"epoch": epoch, "batches_yielded": 0, "sampler": {"epoch": epoch}})
-    job.start()
-    delivered: list[int] = []
-    segments = [(0, weights)]  # the number delivered before each change of weights, and the weights
-    for name, value in [*history, ("steps", 10**6)]:
-        if name == "steps":
-            for _ in range(value):
-                samples = job.step()
-                if samples is None:
-                    break
-                delivered += samples
-                check_shares(delivered[segments[-1][0] :], sizes, weights, len(samples))
-            if samples is None:
-                break
-        elif name == "weights":
-            weights = [float(weight) for weight in value[: len(sizes)]]
-            # Weights that are set and reset without a step between them change nothing: the earlier segment continues.
-            segments = [segment for segment in segments if segment[0] < len(delivered)] or [(0, weights)]
-            if segments[-1][1] != weights:
-                segments.append((len(delivered), weights))
-            job.set_weights(weights)
-            job.start()
-        elif name == "break":
-            job.start()
-        elif name == "peek":
-            for sampler in job.samplers:
-                sampler.set_epoch(epoch + 1)  # as Lightning, which counts epochs itself
-        else:
-            state = job.loaders[-1].state_dict()
-            if not delivered:  # another layout of a whole epoch
-                length = job.samplers[0].global_order_length(value[0])
-            job = TrainingJob(sizes, original, value[0], value[1], shuffle=shuffle)
-            if value[2]:  # phases are replayed before or after the state is loaded
-                job.set_weights(weights)
-            job.load(state)
-            job.set_weights(weights)
-            job.start()
-        if job.loaders[0].state_dict()["epoch"] != epoch:  # all batches were already taken
-            break
-    check_passes(delivered, sizes)
-    assert len(delivered) <= length
-    assert length - len(delivered) < job.ranks * job.batch_size  # samples that fill no batch on every rank
 
 
 def test_a_loop_restarts_after_an_elastic_resume() -> None:
@@ -199,10 +125,10 @@ def test_ranks_share_every_source() -> None:
 
 def test_orders_are_stable_across_versions() -> None:
     sampler = MixtureSampler([0, 7, 20, 21], [3, 2, 1], 1, 0, seed=5, no_repeat=True)
-    assert sampler.indices().tolist() == [14, 0, 2, 18, 6, 20, 5, 13, 11, 4, 12, 1, 20, 3, 17, 6, 1, 15, 20, 2, 9]
+    assert sampler.indices().tolist() == [14, 18, 0, 2, 20, 6, 13, 5, 11, 12, 4, 20, 1, 17, 3, 15, 6, 1, 20, 9, 2]
     sampler.set_skip(9)
     sampler.update_weights([1, 5, 0])
-    assert sampler.indices().tolist() == [12, 17, 15, 9, 16, 7, 4, 19, 10, 1, 8, 16]
+    assert sampler.indices().tolist() == [12, 17, 15, 9, 16, 4, 7, 19, 1, 10, 8, 16]
 
 
 def test_any_position_is_computed() -> None:
@@ -239,7 +165,7 @@ def test_states_of_other_orders_are_refused() -> None:
     state = theirs.state_dict()
     for saved in (state, {name: value for name, value in state.items() if name != "elastic"}):
         ours = TrainingJob(sizes, [1, 1], 1, 4).loaders[0]
-        with pytest.raises(ValueError, match="order was torch, is passes-1"):
+        with pytest.raises(ValueError, match="order was torch, is passes-2"):
             ours.load_state_dict(saved)
             iter(ours)
     feistel = fastpack.DistributedSampler(dataset, 1, 0, order="feistel")
@@ -267,9 +193,16 @@ def test_a_schedule_keeps_shares_and_counts(weights: list[float], key: int | Non
     assert schedule.counts(start + n).tolist() == (before + np.bincount(sources, minlength=len(weights))).tolist()
 
 
-def test_counts_of_a_mixture() -> None:
-    order = ScheduledMixture([40, 60], [0, 40], 100, [(0, [0.5, 0.5]), (30, [0.1, 0.9])], 1, 0, True)
-    whole = order.take(0, 1, 100)
+def test_a_history_counts_draws_and_survives_encoding() -> None:
+    history = MixtureHistory((0.5, 0.5), 1, True)
+    history.change(30, (0.125, 0.875))
+    positions = np.arange(100)
+    segments = history.segments(positions)
+    sources = np.concatenate([history.assign(k, positions[segments == k])[0] for k in (0, 1)])
     for place in (0, 1, 29, 30, 31, 77, 100):
-        first = int((whole[:place] < 40).sum())
-        assert order.counts(place).tolist() == [first, place - first]
+        first = int((sources[:place] == 0).sum())
+        assert history.counts(place).tolist() == [first, place - first]
+    decoded = MixtureHistory.decoded(history.encoded(), 1, True)
+    assert [decoded.counts(k).tolist() for k in range(100)] == [history.counts(k).tolist() for k in range(100)]
+    with pytest.raises(ValueError, match="history in the state is damaged"):
+        MixtureHistory.decoded("no history", 1, True)

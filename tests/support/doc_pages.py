@@ -194,7 +194,7 @@ def _run(block: Block, page: Path, where: str, namespace: dict[str, Any], printe
     elif block.language == "text":
         assert "output" not in block.notes or _matches(block.code, printed), f"{where}: printed was\n{printed}"
     elif not block.file_name:
-        code = compile("\n" * block.line + block.code, str(page), "exec")
+        code = compile("\n" * block.line + block.code, str(page), "exec", dont_inherit=True)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(code, namespace)
         return out.getvalue()

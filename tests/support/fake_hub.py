@@ -78,6 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif words[3] == "paths-info":
             paths = parse_qs(body.decode())["paths"]
             found = [_entry(path, files[path]) for path in paths if path in files]
+            folders = [path for path in paths if any(name.startswith(f"{path}/") for name in files)]
+            found += [{"type": "directory", "path": path, "oid": SHA} for path in folders]
         else:
             found = _tree(files, "/".join(words[5:]), "recursive=True" in self.path or "recursive=true" in self.path)
         self._send(200, json.dumps(found).encode(), {"Content-Type": "application/json"})

@@ -13,7 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 from fastpack.documents.raw_index import write_raw_index
+from fastpack.loading.loader import StatefulDataLoader
+from fastpack.loading.sampler import DistributedSampler
 from fastpack.tokens.manifest.manifest_writer import write_manifest
 from fastpack.tokens.pbin.packed_writer import PackedWriter
 from fastpack.webdataset.browsing.preview_samples import MAX_CHARACTERS
@@ -50,6 +53,10 @@ def make_inputs(folder: Path, golden: Path) -> None:
         with PackedWriter(folder / name, 2) as writer:
             for ids in ([5, 6, 256], [7, 256], [8, 9, 10, 256]):
                 writer.append(ids)
+    dataset = PackedMemMapDatasetContinuous(folder / "a.pbin", "tokens", 3, False, eos_token_id=256)
+    loader = StatefulDataLoader(dataset, 1, DistributedSampler(dataset, 1, 0, shuffle=False), prefetch=0)
+    next(iter(loader))
+    (folder / "run.json").write_text(json.dumps(loader.describe()))
     (folder / "damaged.pbin").write_bytes((folder / "a.pbin").read_bytes()[:-3])
     (folder / "hurt.pbin").write_bytes((folder / "a.pbin").read_bytes()[:30] + b"\xff" * 40)
     for name in ("shards", "zeros"):
@@ -119,6 +126,10 @@ CASES = [
     Case("convert a.pbin -o llmc.bin --to llmc"),
     Case("convert a.pbin -o converted.ds", 1, clean=True),
     Case("convert a.pbin -o converted", 1, clean=True),
+    Case("plan a.pbin b.pbin --seq-len 8 -o a.plan --seed 1 --repeat 2 0.5"),
+    Case("plan a.pbin --seq-len 8 -o b.plan --balance attention --data-parallel 2"),
+    Case("plan a.pbin --seq-len 8 -o a.plan --if-exists skip"),
+    Case("plan a.pbin --seq-len 8 -o a.plan", 1, clean=True),
     Case("shuffle a.pbin s.pbin --seed 1"),
     Case("shuffle a.jsonl s.jsonl --seed 1 --dry-run"),
     Case("shuffle a.pbin s.pbin --seed 1 --if-exists skip"),
@@ -209,6 +220,8 @@ CASES = [
     Case("chat chats.jsonl --tokenizer bytes --chat-template chat.jinja -o ranks.pbin --rank 0 --world-size 1 --force"),
     Case("chat pairs.jsonl --tokenizer bytes --chat-template chat.jinja -o dpo.pbin"),
     Case("mount web target"),
+    Case("trace run.json --step 0 --text --tokenizer bytes"),
+    Case("trace run.json --document a.pbin:1"),
     Case("info shards.fpm"),
     Case("manifest shards"),
     Case("manifest shards -o shards/full.fpm --eos-token-id 6 --checksums"),

@@ -1,12 +1,9 @@
-"""Token files of other systems: against files that their writers made, against each other, and damaged."""
+"""Token files of other systems: against files that their writers made, and against their limits."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import shutil
-import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from token_formats import path_of, read_tokens, write_tokens
 
 import fastpack
 from fastpack import FormatError, open_tokens
-from fastpack.tokens.formats import FORMATS, detect_format, format_named
-from fastpack.tokens.interop_formats import INTEROP_FORMATS, output_path
+from fastpack.tokens.formats import detect_format, format_named
+from fastpack.tokens.interop_formats import INTEROP_FORMATS
 from fastpack.tokens.litdata import LitdataWriter
 from fastpack.tokens.mds_writer import MdsWriter
-from fastpack.tokens.megatron import HEADER, MAX_LENGTH
+from fastpack.tokens.megatron import MAX_LENGTH
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "interop"
 DOCUMENTS: dict[str, list[list[int]]] = json.loads((GOLDEN / "documents.json").read_text())
@@ -39,28 +37,6 @@ GOLDENS = [
 ]
 
 
-def path_of(folder: Path, name: str) -> Path:
-    return folder / f"a{''.join(format_named(name).suffixes[:1])}"
-
-
-def write(folder: Path, name: str, documents: list[list[int]], dtype: str | None = None) -> Path:
-    """Write documents in a format; return the path that `open_tokens` accepts."""
-    row = format_named(name)
-    assert row.create is not None
-    path = path_of(folder, name)
-    flat = [token for document in documents for token in document]
-    kind = np.uint64 if dtype == "uint64" else np.int64
-    with row.create(path, np.dtype(dtype or row.dtypes[-1]), "override") as writer:
-        writer.append_many(np.array(flat, kind), [len(document) for document in documents])
-    return Path(output_path(name, path))
-
-
-def read(path: Path, **options: Any) -> list[list[int]]:
-    with open_tokens(path, **options) as tokens:
-        assert tokens.n_documents is not None
-        return [tokens.document(i).tolist() for i in range(tokens.n_documents)]
-
-
 # ---- files of the real writers
 
 
@@ -71,29 +47,29 @@ def test_files_of_the_real_writers_are_detected_and_read(
 ) -> None:
     path = GOLDEN / file.format(which)
     assert detect_format(path).name == name
-    assert read(path, **options) == DOCUMENTS[which]
+    assert read_tokens(path, **options) == DOCUMENTS[which]
 
 
 @pytest.mark.parametrize(("file", "dtype"), [("narrow_mds_bytes", "uint16"), ("wide_mds_bytes", "int32")])
 def test_bytes_in_mds_are_tokens_of_the_given_dtype(file: str, dtype: str) -> None:
-    assert read(GOLDEN / file, dtype=dtype) == DOCUMENTS[file.partition("_")[0]]
+    assert read_tokens(GOLDEN / file, dtype=dtype) == DOCUMENTS[file.partition("_")[0]]
     with pytest.raises(FormatError, match="dtype is unknown"):
         open_tokens(GOLDEN / file)
 
 
 @pytest.mark.parametrize("file", ["sentences", "modes"])
 def test_megatron_sequences_and_modes(file: str) -> None:
-    assert read(GOLDEN / file) == DOCUMENTS["narrow"]
+    assert read_tokens(GOLDEN / file) == DOCUMENTS["narrow"]
 
 
 def test_mds_tokens_are_found_among_other_columns() -> None:
-    assert read(GOLDEN / "fixed_mds") == [[number + i for i in range(4)] for number in range(5)]
+    assert read_tokens(GOLDEN / "fixed_mds") == [[number + i for i in range(4)] for number in range(5)]
 
 
 def test_nanogpt_must_be_named() -> None:
     path = GOLDEN / "nanogpt_train.bin"
     assert detect_format(path).name == "bin"
-    assert read(path, format="nanogpt", eos_token_id=0) == DOCUMENTS["narrow"]
+    assert read_tokens(path, format="nanogpt", eos_token_id=0) == DOCUMENTS["narrow"]
 
 
 @pytest.mark.parametrize("which", ["narrow", "wide"])
@@ -101,14 +77,17 @@ def test_written_bytes_equal_those_of_the_real_writers(tmp_path: Path, which: st
     documents = DOCUMENTS[which]
     kinds = {"megatron": "uint16" if which == "narrow" else "int32"}
     for name in ("megatron", "datatrove", "olmo", "llmc"):
-        write(tmp_path, name, documents, kinds.get(name, "uint16" if which == "narrow" else "uint32"))
+        write_tokens(tmp_path, name, documents, kinds.get(name, "uint16" if which == "narrow" else "uint32"))
         for ours, theirs in {
             "megatron": {"a.bin": "_text_document.bin", "a.idx": "_text_document.idx"},
             "datatrove": {"a.ds": ".ds", "a.ds.index": ".ds.index", "a.ds.metadata": ".ds.metadata"},
             "olmo": {"a.npy": "_olmo.npy"},
             "llmc": {"a.bin": "_llmc.bin"},
         }[name].items():
-            assert (tmp_path / ours).read_bytes() == (GOLDEN / f"{which}{theirs}").read_bytes(), ours
+            expected = (GOLDEN / f"{which}{theirs}").read_bytes()
+            if ours == "a.ds.metadata":  # they state the token size twice, and their merger fails at that
+                expected = expected.replace(b"|2|2", b"|2").replace(b"|4|4", b"|4")
+            assert (tmp_path / ours).read_bytes() == expected, ours
             (tmp_path / ours).unlink()
     lines = gzip.decompress((GOLDEN / f"{which}_olmo.csv.gz").read_bytes()).decode().split()
     rows = [line.split(",")[:2] for line in lines]
@@ -136,25 +115,7 @@ def test_written_chunks_equal_those_of_the_real_writers(tmp_path: Path, which: s
         assert ours[key] == theirs[key]
 
 
-# ---- every pair of formats
-
-PAIRED = [row.name for row in FORMATS if row.create is not None]
-
-
-@pytest.mark.parametrize("source", PAIRED)
-def test_every_pair_of_formats_keeps_documents_and_digest(tmp_path: Path, source: str) -> None:
-    pytest.importorskip("xxhash")
-    documents = [[5, 6, 7, 0], [0], [65_000, 9, 9, 0], [12, 0]]
-    path = write(tmp_path, source, documents, "int32" if source == "megatron" else "uint16")
-    digests = set()
-    for target in PAIRED:
-        dtype = "uint16" if source == "bin" else None
-        out = path_of(tmp_path, target).with_stem(f"to_{target}")
-        result = fastpack.convert(path, out, format=target, source_format=source, dtype=dtype, eos_token_id=0)
-        assert (result.n_documents, result.n_tokens, result.format) == (4, 11, target)
-        assert read(Path(result.output), format=target, dtype=result.dtype, eos_token_id=0) == documents
-        digests.add(result.digest)
-    assert len(digests) == 1
+# ---- what is written returns
 
 
 def _documents(largest: int) -> st.SearchStrategy[list[list[int]]]:
@@ -171,7 +132,7 @@ def test_any_documents_return_unchanged(tmp_path: Path, name: str, data: st.Data
     documents = data.draw(_documents(int(np.iinfo(dtype).max)))
     if not row.stores_empty:
         documents = [document for document in documents if document]
-    path = write(tmp_path, name, documents, dtype)
+    path = write_tokens(tmp_path, name, documents, dtype)
     with open_tokens(path, format=name, dtype=dtype) as tokens:
         assert [tokens.document(i).tolist() for i in range(len(documents))] == documents
         assert tokens.n_tokens == sum(map(len, documents))
@@ -225,7 +186,7 @@ def test_documents_that_a_format_cannot_hold_are_refused_before_writing(tmp_path
 def test_the_index_of_a_jsonl_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a.idx").write_bytes(b"\x80\x04]\x94.")
     with pytest.raises(FileExistsError, match="not Megatron's"):
-        write(tmp_path, "megatron", [[1, 0]])
+        write_tokens(tmp_path, "megatron", [[1, 0]])
     assert [path.name for path in tmp_path.iterdir()] == ["a.idx"]
 
 
@@ -233,169 +194,8 @@ def test_folders_of_other_files_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes.txt").write_text("keep")
     with pytest.raises(fastpack.JobError, match=r"no index\.json"):
-        write(tmp_path, "mds", [[1, 0]])
+        write_tokens(tmp_path, "mds", [[1, 0]])
     assert (tmp_path / "a" / "notes.txt").read_text() == "keep"
-
-
-# ---- damaged files
-
-Damage = Callable[[Path], None]
-
-
-def _patch(name: str, offset: int, data: bytes) -> Damage:
-    def damage(folder: Path) -> None:
-        with (folder / name).open("r+b") as file:
-            file.seek(offset)
-            file.write(data)
-
-    return damage
-
-
-def _cut(name: str, n_bytes: int = 1) -> Damage:
-    def damage(folder: Path) -> None:
-        path = folder / name
-        path.write_bytes(path.read_bytes()[:-n_bytes])
-
-    return damage
-
-
-def _edit(name: str, *keys: Any, value: Any) -> Damage:
-    def damage(folder: Path) -> None:
-        tree = json.loads((folder / name).read_text())
-        at = tree
-        for key in keys[:-1]:
-            at = at[key]
-        at[keys[-1]] = value
-        (folder / name).write_text(json.dumps(tree))
-
-    return damage
-
-
-def _gz(text: str) -> Damage:
-    return lambda folder: (folder / "a.csv.gz").write_bytes(gzip.compress(text.encode())) and None
-
-
-HUGE = struct.pack("<Q", 1 << 62)
-DAMAGES: list[tuple[str, Damage]] = [
-    ("megatron", _cut("a.bin")),
-    ("megatron", _cut("a.idx")),
-    ("megatron", _cut("a.idx", 40)),
-    ("megatron", _patch("a.idx", 9, b"\2")),
-    ("megatron", _patch("a.idx", 17, b"\6")),
-    ("megatron", _patch("a.idx", 17, b"\4")),
-    ("megatron", _patch("a.idx", 18, HUGE)),
-    ("megatron", _patch("a.idx", 26, HUGE)),
-    ("megatron", _patch("a.idx", 26, bytes(8))),
-    ("megatron", _patch("a.idx", HEADER.size, struct.pack("<i", -5))),
-    ("megatron", _patch("a.idx", HEADER.size, struct.pack("<i", 3))),
-    ("megatron", _patch("a.idx", HEADER.size + 12 + 8, HUGE)),
-    ("megatron", _patch("a.idx", HEADER.size + 36, struct.pack("<q", 1))),
-    ("megatron", _patch("a.idx", HEADER.size + 36 + 8, struct.pack("<q", 1 << 40))),
-    ("megatron", _patch("a.idx", HEADER.size + 36 + 16, struct.pack("<q", -1))),
-    ("datatrove", _cut("a.ds")),
-    ("datatrove", _cut("a.ds", 2)),
-    ("datatrove", _cut("a.ds.index")),
-    ("datatrove", _cut("a.ds.index", 8)),
-    ("datatrove", _patch("a.ds.index", 0, HUGE)),
-    ("datatrove", _patch("a.ds.index", 16, HUGE)),
-    ("datatrove", _patch("a.ds.metadata", 20, b"9")),
-    ("datatrove", lambda folder: (folder / "a.ds.metadata").write_bytes(b"x|2\n99\n") and None),
-    ("datatrove", lambda folder: (folder / "a.ds.index").unlink()),
-    ("olmo", _cut("a.npy")),
-    ("olmo", _cut("a.csv.gz", 5)),
-    ("olmo", _gz("0,3\n3,99\n")),
-    ("olmo", _gz("0,3\n4,6\n")),
-    ("olmo", _gz("3,0\n")),
-    ("olmo", _gz("0,x\n")),
-    ("olmo", _gz("0\n")),
-    ("olmo", _gz("0," + "9" * 40)),
-    ("olmo", _gz('0,3,"' + "x" * 200_000)),
-    ("olmo", lambda folder: (folder / "a.csv.gz").write_bytes(b"no gzip") and None),
-    ("llmc", _cut("a.bin")),
-    ("llmc", _cut("a.bin", 4)),
-    ("llmc", lambda folder: (folder / "a.bin").write_bytes((folder / "a.bin").read_bytes()[:500]) and None),
-    ("llmc", _patch("a.bin", 8, struct.pack("<i", -1))),
-    ("llmc", _patch("a.bin", 0, struct.pack("<ii", 20240522, 1))),
-    ("litdata", _cut("a/chunk-0-0.bin")),
-    ("litdata", _patch("a/chunk-0-0.bin", 0, b"\7")),
-    ("litdata", _patch("a/chunk-0-0.bin", 4, b"\0")),
-    ("litdata", _patch("a/chunk-0-0.bin", 8, b"\xff\xff\xff\xff")),
-    ("litdata", _edit("a/index.json", "chunks", 0, "dim", value=7)),
-    ("litdata", _edit("a/index.json", "chunks", 0, "chunk_size", value=1 << 61)),
-    ("litdata", _edit("a/index.json", "chunks", 0, "chunk_size", value="3")),
-    ("litdata", _edit("a/index.json", "chunks", 0, "filename", value="../a/chunk-0-0.bin")),
-    ("litdata", _edit("a/index.json", "chunks", 0, "filename", value="missing.bin")),
-    ("litdata", _edit("a/index.json", "config", "compression", value="zstd")),
-    ("litdata", _edit("a/index.json", "config", "data_format", value=["no_header_numpy:9"])),
-    ("litdata", _edit("a/index.json", "config", value=None)),
-    ("mds", _cut("a/shard.00000.mds")),
-    ("mds", _patch("a/shard.00000.mds", 0, b"\7")),
-    ("mds", _patch("a/shard.00000.mds", 4, b"\0\0")),
-    ("mds", _patch("a/shard.00000.mds", 8, b"\xff\xff\xff\xff")),
-    ("mds", _edit("a/index.json", "shards", 0, "samples", value=1 << 61)),
-    ("mds", _edit("a/index.json", "shards", 0, "samples", value=2)),
-    ("mds", _edit("a/index.json", "shards", 0, "raw_data", value=None)),
-    ("mds", _edit("a/index.json", "shards", 0, "raw_data", "basename", value="/etc/passwd")),
-    ("mds", _edit("a/index.json", "shards", 0, "compression", value="zstd")),
-    ("mds", _edit("a/index.json", "shards", 0, "column_encodings", value=["str"])),
-    ("mds", _edit("a/index.json", "shards", 0, "column_sizes", value=[4])),
-    ("mds", _edit("a/index.json", "shards", 0, "version", value=1)),
-]
-
-
-def _open_and_check(path: Path, name: str) -> None:
-    with open_tokens(path, format=name, eos_token_id=0) as tokens:
-        tokens.document_ends()
-        tokens.is_contiguous()
-
-
-@pytest.mark.parametrize(("name", "damage"), [pytest.param(*row, id=f"{row[0]}-{i}") for i, row in enumerate(DAMAGES)])
-def test_damage_is_a_format_error_and_a_finding(tmp_path: Path, name: str, damage: Damage) -> None:
-    path = write(tmp_path, name, [[1, 2, 3, 0], [5, 0], [7, 8, 0]], "uint16")
-    _open_and_check(path, name)
-    damage(tmp_path)
-    with pytest.raises(FormatError):
-        _open_and_check(path, name)
-    if name != "olmo" or (tmp_path / "a.csv.gz").exists():
-        assert not fastpack.verify(path).is_sound
-
-
-@pytest.mark.parametrize("at", range(12))
-def test_damaged_samples_of_mds_are_format_errors(tmp_path: Path, at: int) -> None:
-    path = write(tmp_path, "mds", [[1, 2, 3, 0], [5, 0], [7, 8, 0]], "uint16")
-    shard = path / "shard.00000.mds"
-    whole = shard.read_bytes()
-    start = struct.unpack_from("<I", whole, 4)[0]
-    for value in (0, 1, 255):
-        shard.write_bytes(whole[: start + at] + bytes([value]) + whole[start + at + 1 :])
-        try:
-            _open_and_check(path, "mds")
-        except FormatError:
-            continue
-        assert at >= 6 or whole[start + at] == value  # the bytes of tokens may be anything
-
-
-@pytest.mark.parametrize("name", [row.name for row in INTEROP_FORMATS if row.stores_documents])
-@given(data=st.data())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_random_damage_never_raises_anything_else(tmp_path: Path, name: str, data: st.DataObject) -> None:
-    folder = tmp_path / "x"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    path = write(folder, name, [[1, 2, 3, 0], [5, 0], [7, 8, 0]], "uint16")
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    file = data.draw(st.sampled_from(files))
-    content = bytearray(file.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, 9999)) % len(content)] = data.draw(st.integers(0, 255))
-    file.write_bytes(content[: data.draw(st.integers(0, 9999)) % len(content)] if data.draw(st.booleans()) else content)
-    try:
-        with open_tokens(path, format=name) as tokens:
-            for i in range(min(tokens.n_documents or 0, 5)):
-                tokens.document(i)
-            tokens.document_spans()
-    except FormatError:
-        pass
 
 
 def test_a_folder_that_fits_two_formats_names_both(tmp_path: Path) -> None:
@@ -418,15 +218,15 @@ def test_raw_and_true_npy_files_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_llmc_documents_that_begin_with_the_eos_token(tmp_path: Path) -> None:
-    path = write(tmp_path, "llmc", [[0, 5, 6], [0, 7], [0, 8, 9]], "uint16")
-    assert read(path, eos_token_id=0) == [[0, 5, 6], [0, 7], [0, 8, 9]]
+    path = write_tokens(tmp_path, "llmc", [[0, 5, 6], [0, 7], [0, 8, 9]], "uint16")
+    assert read_tokens(path, eos_token_id=0) == [[0, 5, 6], [0, 7], [0, 8, 9]]
 
 
 def test_facts_of_every_format(tmp_path: Path) -> None:
     for name in NAMES:
         if name != "nanogpt":
             (tmp_path / name).mkdir()
-            path = write(tmp_path / name, name, [[1, 2, 3, 0], [5, 0], [7, 8, 0]], "uint16")
+            path = write_tokens(tmp_path / name, name, [[1, 2, 3, 0], [5, 0], [7, 8, 0]], "uint16")
             facts = fastpack.inspect(path, eos_token_id=0)
             assert (facts.kind, facts.tokens, facts.documents, facts.largest_id) == (name, 9, 3, 8)
 
@@ -444,7 +244,7 @@ def findings(path: Path, **options: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", DETECTED)
 def test_verify_of_a_sound_file_finds_nothing(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path, name, ENDED, "uint16")
+    path = write_tokens(tmp_path, name, ENDED, "uint16")
     report = fastpack.verify(path, vocab_size=9)
     assert report.is_sound
     assert [str(finding) for finding in report.findings] == []
@@ -452,13 +252,13 @@ def test_verify_of_a_sound_file_finds_nothing(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", DETECTED)
 def test_verify_names_a_token_outside_the_vocabulary(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path, name, ENDED, "uint16")
+    path = write_tokens(tmp_path, name, ENDED, "uint16")
     assert findings(path, vocab_size=8) == ["token 8"]
     assert not fastpack.verify(path, vocab_size=8).is_sound
 
 
 @pytest.mark.parametrize("name", [name for name in DETECTED if name != "llmc"])  # llm.c stores no boundaries
 def test_verify_counts_documents_that_do_not_end_in_eos(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path, name, [*ENDED, [4], [6, 0], [2, 3]], "uint16")
+    path = write_tokens(tmp_path, name, [*ENDED, [4], [6, 0], [2, 3]], "uint16")
     (found,) = findings(path, eos_token_id=0)
     assert found == "2 of 6 documents that do not end in token 0, the first is document 3"

@@ -24,6 +24,12 @@ def numpy_batches(dataset: fastpack.MemoryMappedDataset, packed: fastpack.Packed
     assert_type(next(fastpack.StatefulDataLoader(mixture, 4))["dataset_idx"], IntArray)
 
 
+def planned_batches(dataset: fastpack.PlannedDataset, tensors: fastpack.torch.PlannedDataset) -> None:
+    assert_type(dataset.batch([0])["loss_mask"], IntArray)
+    assert_type(tensors.batch([0])["input_ids"], torch.Tensor)
+    _dataset: BatchDataset[Batch[IntArray]] = dataset
+
+
 def torch_batches(dataset: fastpack.torch.MemoryMappedDataset, arrays: fastpack.MemoryMappedDataset) -> None:
     assert_type(dataset.batch([0])["labels"], torch.Tensor)
     for batch in fastpack.torch.StatefulDataLoader(dataset, 4, pin_memory=False):

@@ -12,10 +12,10 @@ from fastpack.tokens.common_fingerprint import CommonFingerprint
 from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
+from fastpack.tokens.edit.edit_source import open_source
 from fastpack.tokens.edit.edit_writer import Edit, edit_files
 from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Order, check_chunk, chunk_range, chunk_seed, numpy_order
-from fastpack.tokens.formats import open_documents
 from fastpack.tokens.token_file import DocumentSpans, TokenFile
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
@@ -33,8 +33,9 @@ def create_shuffled_dataset_chunk(
     progress: Progress | None = None,
     dry_run: bool = False,
     format: str | None = None,
+    eos_token_id: int | None = None,
 ) -> EditResult:
-    """Write chunk `chunk_id` of `num_chunks` of packed files, with its documents shuffled.
+    """Write chunk `chunk_id` of `num_chunks` of token files, with its documents shuffled.
 
     Each file contributes its share of documents, in the order of the list; they are then shuffled by NumPy's default
     generator, seeded by `global_seed` and `chunk_id`. The bytes are those of Modalities for the same seed. Memory: 28
@@ -43,7 +44,7 @@ def create_shuffled_dataset_chunk(
     Parameters
     ----------
     file_path_list
-        Packed files of any generations.
+        Token files of any formats.
     output_chunk_file_path
         The output.
     chunk_id
@@ -63,6 +64,8 @@ def create_shuffled_dataset_chunk(
         Return the result without writing the output.
     format
         Format of the output, such as "megatron"; default: by its suffix, else "pbin".
+    eos_token_id
+        The token that ends documents in sources without document boundaries (`npy`, `bin`, `llmc`, `nanogpt`).
 
     Returns
     -------
@@ -97,6 +100,7 @@ def create_shuffled_dataset_chunk(
         num_chunks=num_chunks,
         global_seed=global_seed,
         mix_tokenizers=mix_tokenizers,
+        eos_token_id=eos_token_id,
     )
     return edit_files(edit, paths, target, if_exists, progress, dry_run, format)
 
@@ -231,6 +235,7 @@ def chunk_of_documents(
     num_chunks: int,
     global_seed: int | None,
     mix_tokenizers: bool = False,
+    eos_token_id: int | None = None,
 ) -> Edit:
     """Shuffle the documents of a chunk of token files."""
     sources: list[DocumentSpans] = []
@@ -241,7 +246,7 @@ def chunk_of_documents(
         sources.extend(file.document_spans(*chosen))
         masks.add(file, *chosen)
 
-    size, fingerprint = common_tokens(paths, add_chunk, mix_tokenizers=mix_tokenizers)
+    size, fingerprint = common_tokens(paths, add_chunk, mix_tokenizers=mix_tokenizers, eos_token_id=eos_token_id)
     return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size, fingerprint, masks)
 
 
@@ -250,6 +255,7 @@ def common_tokens(
     visit: Callable[[TokenFile], object] = lambda _file: None,
     *,
     mix_tokenizers: bool = False,
+    eos_token_id: int | None = None,
 ) -> tuple[int, TokenizerFingerprint | None]:
     """Call `visit` with each token file, open; return their token size in bytes, and the fingerprint they share.
 
@@ -258,7 +264,7 @@ def common_tokens(
     tokenizers = CommonFingerprint(mix_tokenizers)
     sizes: dict[int, str] = {}  # the first file of each size
     for path in paths:
-        with open_documents(path) as file:
+        with open_source(path, eos_token_id) as file:
             sizes.setdefault(file.dtype.itemsize, os.fspath(path))
             tokenizers.add_file(file)
             visit(file)

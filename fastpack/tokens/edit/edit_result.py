@@ -39,6 +39,8 @@ class EditResult(Result):
         Number of files read.
     left_out
         Number of documents of the sources that a filter did not keep.
+    n_empty_dropped
+        Number of documents without tokens that were dropped, because the format cannot store them.
     written
         False after a dry run, and if the existing output was kept.
     kept_existing
@@ -59,6 +61,7 @@ class EditResult(Result):
     bytes: int = 0
     sources: int = 1
     left_out: int = 0
+    n_empty_dropped: int = 0
     written: bool = True
     kept_existing: bool = False
 
@@ -114,6 +117,24 @@ def edit_dtype(row: TokenFormat, token_size: int) -> np.dtype[Any]:
     for dtype in (*unsigned, *same, *larger):
         return dtype
     raise ValueError(f"{row.name} stores {', '.join(row.dtypes)}, and the tokens take {token_size} bytes: use convert")
+
+
+class EmptyDocuments:
+    """Drops documents without tokens, and counts them, if a format cannot store them."""
+
+    def __init__(self, row: TokenFormat) -> None:
+        self._kept = row.stores_empty
+        self.n_dropped = 0
+
+    def drop(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the lengths, in any unit, of the documents that are written."""
+        return lengths if self._kept else lengths[self.mask(lengths)]
+
+    def mask(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which documents of these lengths are written, bool [n]."""
+        written = (lengths > 0) | self._kept
+        self.n_dropped += len(lengths) - int(np.count_nonzero(written))
+        return written
 
 
 def append_encoded(writer: TokenWriter, data: Bytes, lengths: npt.NDArray[np.int64], size: int, stored: Any) -> None:

@@ -11,6 +11,7 @@ from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import (
     EditResult,
+    EmptyDocuments,
     append_encoded,
     edit_dtype,
     is_kept,
@@ -69,7 +70,10 @@ def _write(
     if size is None:
         return _write_lines(documents, order, target, policy, progress, dry_run)
     n_tokens, stored = documents.n_bytes // size, edit_dtype(row, size)
-    result = EditResult(target, len(order), n_tokens, written=not dry_run)
+    empty = EmptyDocuments(row)
+    if not row.stores_empty:
+        order = order[empty.mask(documents.lengths[order])]
+    result = EditResult(target, len(order), n_tokens, n_empty_dropped=empty.n_dropped, written=not dry_run)
     assert row.create is not None
     assert row.predict_size is not None
     if dry_run:

@@ -18,13 +18,14 @@ from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
 from fastpack.tokens.edit.edit_result import (
     EditResult,
+    EmptyDocuments,
     append_encoded,
     edit_dtype,
     is_kept,
     output_format,
     written_bytes,
 )
-from fastpack.tokens.formats import open_documents
+from fastpack.tokens.edit.edit_source import open_source
 from fastpack.tokens.interop_formats import first_output
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE
 from fastpack.tokens.token_file import DocumentSpans, rows_of_lengths
@@ -117,15 +118,16 @@ def filter_packed_data(
     progress: Progress | None = None,
     dry_run: bool = False,
     format: str | None = None,
+    eos_token_id: int | None = None,
 ) -> EditResult:
-    """Write the documents of a packed file for which `keep(i, tokens)` is true, in their order.
+    """Write the documents of a token file for which `keep(i, tokens)` is true, in their order.
 
     Memory: 16 bytes per document (24 if all are kept), and 50 MiB.
 
     Parameters
     ----------
     src
-        A packed file of any generation.
+        A token file of any format.
     dst
         The output. If no document is kept, it is a valid file without documents.
     keep
@@ -139,6 +141,8 @@ def filter_packed_data(
         Return the result without writing the output.
     format
         Format of the output, such as "megatron"; default: by its suffix, else "pbin".
+    eos_token_id
+        The token that ends documents in sources without document boundaries (`npy`, `bin`, `llmc`, `nanogpt`).
 
     Returns
     -------
@@ -169,9 +173,8 @@ def filter_packed_data(
     """
     decide = keep.mask if isinstance(keep, KeepRules) else _by_tokens(keep)
     needs_tokens = not isinstance(keep, KeepRules) or bool(keep.contains or keep.lacks)
-    return _filter(
-        as_path(src), as_path(dst), decide, if_exists, progress, dry_run, needs_tokens=needs_tokens, format=format
-    )
+    paths = as_path(src), as_path(dst)
+    return _filter(*paths, decide, if_exists, progress, dry_run, needs_tokens, format, eos_token_id)
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -257,23 +260,23 @@ def _filter(
     policy: ExistencePolicy,
     progress: Progress | None,
     dry_run: bool,
-    *,
-    allow_empty: bool = True,
     needs_tokens: bool = True,
     format: str | None = None,
+    eos_token_id: int | None = None,
+    *,
+    allow_empty: bool = True,
 ) -> EditResult:
     """If `decide` does not need tokens, it is also called before writing, to reserve disk space."""
     row = output_format(target, format)
     target = first_output(row.name, target)
     if is_kept([source], target, policy):
         return EditResult(target, written=False, kept_existing=True)
-    with open_documents(source) as file:
+    with open_source(source, eos_token_id) as file:
         spans, size, fingerprint = file.document_spans(), file.dtype.itemsize, common_fingerprint([file])
-        masks = DocumentMasks()
-        masks.add(file)
-    ids: list[Integers] = []  # of the documents that are kept
+        masks = DocumentMasks([file])
     n_documents, stored = sum(len(one.rows) for one in spans), edit_dtype(row, size)
-    kept = _kept_documents(spans, size, decide, progress, ids if masks.exist else None)
+    empty = EmptyDocuments(row)
+    kept = ((data, empty.drop(lengths)) for data, lengths in _kept_documents(spans, size, decide, progress, masks))
     assert row.create is not None
     assert row.predict_size is not None
     if dry_run:
@@ -289,10 +292,13 @@ def _filter(
                 writer.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
             for data, lengths in kept:
                 append_encoded(writer, data, lengths, size, stored)
-            writer.mask = masks.bits(np.concatenate([np.empty(0, np.int64), *ids]))
+            writer.mask = masks.kept()
             _check_any(writer.n_documents, allow_empty)
         n_kept, n_tokens, n_bytes = writer.n_documents, writer.n_tokens, written_bytes(row, target)
-    return EditResult(target, n_kept, n_tokens, n_bytes, 1, n_documents - n_kept, written=not dry_run)
+    n_excluded = n_documents - n_kept - empty.n_dropped
+    return EditResult(
+        target, n_kept, n_tokens, n_bytes, left_out=n_excluded, n_empty_dropped=empty.n_dropped, written=not dry_run
+    )
 
 
 def _check_any(n_kept: int, allow_empty: bool) -> None:
@@ -301,18 +307,16 @@ def _check_any(n_kept: int, allow_empty: bool) -> None:
 
 
 def _kept_documents(
-    sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None, ids: list[Integers] | None
+    sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None, masks: DocumentMasks
 ) -> Iterator[tuple[Data, Integers]]:
-    """Yield groups of the documents to keep, concatenated, and their lengths in tokens; numbers go to `ids`."""
+    """Yield groups of the documents to keep, concatenated, and their lengths in tokens; note them in `masks`."""
     dtype, total = np.dtype(f"<u{size}"), sum(int(spans.rows[:, 1].sum()) for spans in sources)
-    buffers = _Buffer(), _Buffer()
-    done = before = 0
+    buffers, done, before = (_Buffer(), _Buffer()), 0, 0
     for spans in sources:
         for first, rows in _groups(spans.rows):
             reader = _GroupReader(spans, rows, *buffers)
             kept = decide(before + first, rows[:, 1] // size, partial(_tokens, reader, dtype))
-            if ids is not None:
-                ids.append(before + first + np.flatnonzero(kept))
+            masks.keep(before + first + np.flatnonzero(kept))
             if kept.any():
                 yield reader.chosen(kept), rows[kept, 1] // size
             reader.drop_pages()

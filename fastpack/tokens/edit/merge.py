@@ -20,13 +20,14 @@ from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.edit_result import (
     Compat,
     EditResult,
+    EmptyDocuments,
     check_compat,
     edit_dtype,
     is_kept,
     output_format,
     written_bytes,
 )
-from fastpack.tokens.formats import open_documents
+from fastpack.tokens.edit.edit_source import open_source
 from fastpack.tokens.interop_formats import FOLDER_FORMATS, first_output, is_interop
 from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.pbin.layout import HEADER_BYTES
@@ -48,6 +49,7 @@ class Source(NamedTuple):
     n_documents: int
     shift: int
     fingerprint: TokenizerFingerprint | None = None
+    eos_token_id: int | None = None
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -62,6 +64,7 @@ def merge_packed_data(
     progress: Progress | None = None,
     dry_run: bool = False,
     format: str | None = None,
+    eos_token_id: int | None = None,
 ) -> EditResult:
     """Concatenate packed files of any generations into one file of the current generation.
 
@@ -70,7 +73,7 @@ def merge_packed_data(
     Parameters
     ----------
     src_paths
-        Packed files and directories. A directory stands for all `.pbin` files below it except the target, sorted by
+        Token files and directories. A directory stands for all `.pbin` files below it except the target, sorted by
         path.
     target_path
         The output.
@@ -90,6 +93,8 @@ def merge_packed_data(
         Return the result without writing the output.
     format
         Format of the output, such as "megatron"; default: by its suffix, else "pbin".
+    eos_token_id
+        The token that ends documents in sources without document boundaries (`npy`, `bin`, `llmc`, `nanogpt`).
 
     Returns
     -------
@@ -128,12 +133,16 @@ def merge_packed_data(
     paths = find_sources(given, target, row)
     if is_kept(paths, target, if_exists):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    sources, size = read_sources(paths, token_size_in_bytes, compat, mix_tokenizers=mix_tokenizers)
+    sources, size = read_sources(
+        paths, token_size_in_bytes, compat, mix_tokenizers=mix_tokenizers, eos_token_id=eos_token_id
+    )
     if dry_run:
         predict_size = _variant(row, sources).predict_size
         assert predict_size is not None
-        n_bytes = predict_size(_n_tokens(sources), edit_dtype(row, size).itemsize, _rows(sources))
-        return replace(_result(sources, target, n_bytes), written=False)
+        empty = EmptyDocuments(row)
+        rows = (rows[empty.mask(rows[:, 1])] for rows in _rows(sources))
+        n_bytes = predict_size(_n_tokens(sources), edit_dtype(row, size).itemsize, rows)
+        return replace(_result(sources, target, n_bytes, empty), written=False)
 
     def blocks() -> Iterator[npt.NDArray[Any]]:
         done, total = 0, _n_tokens(sources) * size
@@ -156,20 +165,20 @@ def write_merged(
     blocks: Iterable[npt.NDArray[Any]],
 ) -> EditResult:
     """Write the merged file; `blocks` are the tokens of all sources, which take `size` bytes each."""
-    create = _variant(row, sources).create
+    create, empty = _variant(row, sources).create, EmptyDocuments(row)
     assert create is not None
     with create(target, edit_dtype(row, size), policy) as writer:
         writer.fingerprint = shared_fingerprint([source.fingerprint for source in sources])
         writer.mask = _merged_mask(sources)
         writer.reserve(_n_tokens(sources))
         if row.name in FOLDER_FORMATS:
-            writer.append_blocks(blocks, np.concatenate([rows[:, 1] for rows in _rows(sources)]))
+            writer.append_blocks(blocks, np.concatenate([empty.drop(rows[:, 1]) for rows in _rows(sources)]))
         else:
             for block in blocks:
                 writer.append_tokens(block)
             if row.stores_documents:
                 writer.append_documents(_rows(sources))
-    return _result(sources, target, written_bytes(row, target))
+    return _result(sources, target, written_bytes(row, target), empty)
 
 
 def _merged_mask(sources: Sequence[Source]) -> MaskBits | None:
@@ -185,9 +194,10 @@ def _variant(row: TokenFormat, sources: Sequence[Source]) -> TokenFormat:
     return legacy_format(row) if any(source.shift < 0 for source in sources) else row
 
 
-def _result(sources: Sequence[Source], target: AnyPath, n_bytes: int) -> EditResult:
-    n_documents = sum(source.n_documents for source in sources)
-    return EditResult(target, n_documents, _n_tokens(sources), n_bytes, len(sources))
+def _result(sources: Sequence[Source], target: AnyPath, n_bytes: int, empty: EmptyDocuments) -> EditResult:
+    n_documents = sum(source.n_documents for source in sources) - empty.n_dropped
+    n_tokens = _n_tokens(sources)
+    return EditResult(target, n_documents, n_tokens, n_bytes, len(sources), n_empty_dropped=empty.n_dropped)
 
 
 def _n_tokens(sources: Sequence[Source]) -> int:
@@ -252,6 +262,7 @@ def read_sources(
     *,
     headers_only: bool = False,
     mix_tokenizers: bool = False,
+    eos_token_id: int | None = None,
 ) -> tuple[list[Source], int]:
     """Check and return the sources, and the token size of the result. ValueError for different tokenizers, or sizes.
 
@@ -263,12 +274,12 @@ def read_sources(
     tokenizers = CommonFingerprint(mix_tokenizers)
     bases: list[int] = []  # what the stored starts count from, in bytes
     for path in paths:
-        with open_documents(path) as file:
+        with open_source(path, eos_token_id) as file:
             n_documents = 0 if headers_only else file.n_documents or 0
             bases.append(stored_base(file, headers_only=headers_only) if compat is not None else 0)
             fingerprint = tokenizers.add_file(file)
-            source = Source(os.fspath(path), file.dtype.itemsize, file.n_tokens, n_documents, 0, fingerprint)
-            sources.append(source)
+            size = file.dtype.itemsize
+            sources.append(Source(os.fspath(path), size, file.n_tokens, n_documents, 0, fingerprint, eos_token_id))
     size = _common_size(sources) if asked_size is None else asked_size
     for source in sources:
         if source.token_size > size:
@@ -292,7 +303,7 @@ def _common_size(sources: Sequence[Source]) -> int:
 
 
 def _open(source: Source) -> TokenFile:
-    file = open_documents(source.path)
+    file = open_source(source.path, source.eos_token_id, checked=True)
     if file.n_tokens != source.n_tokens or file.dtype.itemsize != source.token_size:
         raise JobError(f"{source.path} changed while it was merged")
     return file

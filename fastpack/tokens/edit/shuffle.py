@@ -11,10 +11,10 @@ from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
+from fastpack.tokens.edit.edit_source import open_source
 from fastpack.tokens.edit.edit_writer import Edit, edit_files
 from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Seed, stdlib_order
-from fastpack.tokens.formats import open_documents
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -28,8 +28,9 @@ def shuffle_tokenized_data(
     progress: Progress | None = None,
     dry_run: bool = False,
     format: str | None = None,
+    eos_token_id: int | None = None,
 ) -> EditResult:
-    """Write the documents of a packed file in random order.
+    """Write the documents of a token file in random order.
 
     The order is that of `random.Random(seed).shuffle`; the bytes are those of Modalities for the same seed. Memory: 28
     bytes per document, and up to 0.5 GiB.
@@ -37,7 +38,7 @@ def shuffle_tokenized_data(
     Parameters
     ----------
     input_data_path
-        A packed file of any generation.
+        A token file of any format.
     output_data_path
         The output.
     batch_size
@@ -52,6 +53,8 @@ def shuffle_tokenized_data(
         Return the result without writing the output.
     format
         Format of the output, such as "megatron"; default: by its suffix, else "pbin".
+    eos_token_id
+        The token that ends documents in sources without document boundaries (`npy`, `bin`, `llmc`, `nanogpt`).
 
     Returns
     -------
@@ -67,7 +70,7 @@ def shuffle_tokenized_data(
     TargetExists
         If the output exists and the policy is "error" (a ValueError).
     ValueError
-        If the output is the input, or `batch_size` is below 1.
+        If the output is the input, the document boundaries are unknown, or `batch_size` is below 1.
 
     Examples
     --------
@@ -84,7 +87,7 @@ def shuffle_tokenized_data(
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     target = as_path(output_data_path)
-    edit = partial(shuffled_documents, seed=seed)
+    edit = partial(shuffled_documents, seed=seed, eos_token_id=eos_token_id)
     return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run, format)
 
 
@@ -154,13 +157,12 @@ def shuffle_jsonl_data(
     return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run)
 
 
-def shuffled_documents(paths: Sequence[PathLike], seed: Seed) -> Edit:
+def shuffled_documents(paths: Sequence[PathLike], seed: Seed, eos_token_id: int | None = None) -> Edit:
     """Shuffle the documents of a single token file."""
     (path,) = paths
-    with open_documents(path) as file:
+    with open_source(path, eos_token_id) as file:
         documents, size = DocumentCollection(file.document_spans()), file.dtype.itemsize
-        fingerprint, masks = common_fingerprint([file]), DocumentMasks()
-        masks.add(file)
+        fingerprint, masks = common_fingerprint([file]), DocumentMasks([file])
     return Edit(documents, stdlib_order(documents.n_documents, seed), size, fingerprint, masks)
 
 

@@ -11,7 +11,8 @@ from fastpack.errors import FormatError, JobError, MissingExtra
 from fastpack.io import AnyPath, as_path, names_in
 from fastpack.io.checksum_blocks import load_hash
 from fastpack.io.checksums import file_hash
-from fastpack.tokens.manifest.manifest_file import Manifest
+from fastpack.tokens.interop_formats import INTEROP_FORMATS
+from fastpack.tokens.manifest.manifest_file import RAW, Manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.token_scan import TokenScan
 from fastpack.tokens.token_segment import TokenSegment
@@ -62,6 +63,8 @@ def _check_shard(
     shard, manifest, found = shards[number], shards.manifest, list[Finding]()
     try:
         shard.check_unchanged()
+        if not manifest.kinds[number] & RAW:
+            _check_index(shard)
         if hashed:
             expected_hash, true = manifest.checksums[number].tobytes().hex(), file_hash(shard.path).hex()
             if expected_hash != true:
@@ -74,6 +77,18 @@ def _check_shard(
     except OSError as error:
         found.append(Finding("error", shard.path, None, error.strerror or str(error), f"what {manifest.path} says"))
     return found, 0
+
+
+def _check_index(shard: TokenSegment) -> None:
+    """Raise FormatError if the shard is of a format with an index that contradicts it."""
+    path = as_path(shard.path)
+    if path.suffix == ".pbin" or (path.suffix == ".npy" and shard.offset):  # checked by its header
+        return
+    row = next((row for row in INTEROP_FORMATS if row.detect(path, None)), None)
+    if row is not None:
+        with row.open(path, shard.dtype, None) as tokens:
+            if tokens.n_documents is not None:
+                tokens.document_ends()
 
 
 def _check_tokens(shard: TokenSegment, options: VerifyOptions, found: list[Finding]) -> int:

@@ -31,6 +31,8 @@ def manifest_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
         warnings.append("the dtype of headerless shards was guessed from their sizes, and is doubtful")
     if manifest.has_zero_tail:
         warnings.append("headerless shards ended in zeros when the manifest was written")
+    if manifest.mixes_tokenizers:
+        warnings.append("shards had different tokenizers when the manifest was written")
     facts: dict[str, Any] = {
         "path": os.fspath(path),
         "kind": "manifest",

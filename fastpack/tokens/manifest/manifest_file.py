@@ -30,7 +30,14 @@ MAGIC = b"\x89FPM\r\n\x1a\n"
 VERSION = 1
 HEADER = struct.Struct("<8sII3qQq12q")
 AFTER_CRC = 16  # the CRC-32 covers the bytes from here on
-_FLAGS = ("has_checksums", "dtype_is_given", "dtype_is_doubtful", "has_zero_tail", "is_of_a_store")  # from bit 0 on
+_FLAGS = (  # from bit 0 on
+    "has_checksums",
+    "dtype_is_given",
+    "dtype_is_doubtful",
+    "has_zero_tail",
+    "is_of_a_store",
+    "mixes_tokenizers",
+)
 
 # A dtype is stored as its position in this list, which may only grow at the end.
 DTYPES = tuple(
@@ -138,6 +145,8 @@ class Manifest:
         Whether the user gave the dtype of headerless shards.
     dtype_is_doubtful, has_zero_tail
         Warnings about headerless shards from when the manifest was written.
+    mixes_tokenizers
+        Whether shards had different recorded tokenizers when the manifest was written; not known in a store.
     times_count
         Whether the modification times of the shards must be those of the manifest, because the files are where they
         were when it was written. A local manifest must have the modification time that it contains (a copy has it only
@@ -162,6 +171,7 @@ class Manifest:
     dtype_is_given: bool
     dtype_is_doubtful: bool
     has_zero_tail: bool
+    mixes_tokenizers: bool
     is_of_a_store: bool
 
     def __init__(self, path: PathLike) -> None:

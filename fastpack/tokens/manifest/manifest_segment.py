@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fastpack.errors import FormatError
 from fastpack.io import Reader, as_path, open_reader
 from fastpack.tokens.flat.shards import scan_shards
+from fastpack.tokens.llmc import LlmcTokens
 from fastpack.tokens.pbin.packed_file import open_packed_segment
 from fastpack.tokens.token_segment import TokenSegment
 
@@ -60,5 +61,7 @@ class ManifestSegment(TokenSegment):
     def _scan_file(self) -> TokenSegment:
         if self.path.endswith(".pbin"):
             return open_packed_segment(self.path)[0]
+        if self.offset and self.path.endswith(".bin"):
+            return LlmcTokens(as_path(self.path)).segments()[0]
         raw = self.offset == 0 and self.plain
         return scan_shards([as_path(self.path)], self.dtype if raw else None, raw=raw)[0]

@@ -51,6 +51,16 @@ class ManifestShards(Sequence[TokenSegment]):
         sizes = {DTYPES[code].itemsize for code in set(self.column("dtypes").tolist())}
         return max(sizes) if self.dtype is None else self.dtype.itemsize
 
+    def first_of_each_dtype(self) -> list[TokenSegment]:
+        """Return the first shard of each dtype."""
+        return [self[int(number)] for number in np.unique(self.column("dtypes"), return_index=True)[1]]
+
+    def paths(self) -> list[str]:
+        """Return the paths of all shards."""
+        names, folder = self.manifest.names(), os.fspath(self._folder)
+        chosen = names if self._chosen is None else [names[number] for number in self._chosen.tolist()]
+        return [f"{folder}/{name}" for name in chosen]
+
     def __len__(self) -> int:
         return self.manifest.n_shards if self._chosen is None else len(self._chosen)
 

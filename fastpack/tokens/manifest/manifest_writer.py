@@ -28,14 +28,17 @@ from fastpack.io import (
     names_in,
 )
 from fastpack.io.checksum_blocks import load_hash
+from fastpack.tokens.common_fingerprint import first_of_files
 from fastpack.tokens.flat.shard_warnings import doubtful_dtype, named_dtype, stray_bytes, zero_tail
 from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.interop_formats import INTEROP_FORMATS
 from fastpack.tokens.manifest import manifest_file as manifest
 from fastpack.tokens.pbin.packed_file import open_packed_segment
+from fastpack.tokens.token_file import TokenFormat
 from fastpack.tokens.token_segment import TokenSegment
 
 SUFFIXES = ((".bin", ".npy"), (".pbin",))  # packed files only if there are no flat ones
+TOKEN_SUFFIXES = {"megatron": ".bin", "datatrove": ".ds", "olmo": ".npy", "llmc": ".bin"}  # formats of one file each
 THREADS, REMOTE_THREADS = 4, 16
 _SHARDS_PER_TASK = 64  # starting a task takes as long as scanning a shard
 _READ_BYTES = 1 << 20
@@ -98,6 +101,7 @@ class _ScanOptions(NamedTuple):
     dtype: np.dtype[Any] | None
     eos: int | None
     new_hash: Any
+    row: TokenFormat | None
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -126,12 +130,13 @@ def write_manifest(
         contains the paths of the shards relative to its own folder.
     file_pattern
         The shards, such as `**/*.npy` for all subfolders. By default all `.npy` and `.bin` files of the folder itself,
-        else all `.pbin` files.
+        else all `.pbin` files; or the files of the first of the formats `megatron`, `datatrove`, `olmo` and `llmc` that
+        is found.
     dtype
-        The dtype of `.bin` shards, as in `MemoryMappedDataset`.
+        The dtype of `.bin` shards, as in `MemoryMappedDataset`, and of files of `olmo`.
     eos_token_id
-        Count the documents of flat shards by this token, which reads all tokens. The documents of packed files are
-        known from their indexes.
+        Count the documents of flat shards by this token, which reads all tokens. The documents of files with an index
+        are known from it.
     checksums
         Store the xxh3_128 of each shard, which `verify` compares (extra `checksum`). Reads all tokens.
     num_threads
@@ -173,43 +178,50 @@ def write_manifest(
         raise ValueError(f"{output}: the name of a manifest must end in {manifest.SUFFIX}")
     if not may_write(output, if_exists):
         return _summary(manifest.Manifest(output), kept=True)
-    paths = _find(folder, file_pattern)
-    _refuse_other_formats(as_path(folder), paths[0])
+    paths, row = _find(as_path(folder), file_pattern)
     base = _base(output, folder)
     named = None if dtype is None else named_dtype(dtype, folder)
-    if named is not None and not any(path.suffix == ".bin" for path in paths):
+    if named is not None and row is None and not any(path.suffix == ".bin" for path in paths):
         raise ValueError(f"dtype={named} is for .bin shards: {paths[0]} says its dtype itself")
-    options = _ScanOptions(base, named, eos_token_id, load_hash() if checksums else None)
+    options = _ScanOptions(base, named, eos_token_id, load_hash() if checksums else None, row)
     threads = num_threads or (REMOTE_THREADS if is_remote(folder) else THREADS)
     entries, raw = _scan_all(paths, options, threads, progress)
     warnings, flags = _warnings(raw, named is not None)
     flags |= {"has_checksums"} if checksums else set()
+    if mixed := _different_tokenizers(paths):
+        warnings, flags = [*warnings, mixed], flags | {"mixes_tokenizers"}
     manifest.write(output, entries, flags=flags, policy=if_exists)
     return _summary(manifest.Manifest(output), warnings=warnings)
 
 
-def _find(folder: PathLike, file_pattern: str | None) -> list[AnyPath]:
+def _find(folder: AnyPath, file_pattern: str | None) -> tuple[list[AnyPath], TokenFormat | None]:
+    """Return the shards, and their format if it is that of another system."""
+    files = [path for path in find_shards(folder, file_pattern or "*") if path.suffix != manifest.SUFFIX]
+    row = _format_of(folder, files)
+    if row is not None:
+        suffix = TOKEN_SUFFIXES[row.name]
+        return sorted({path.with_suffix(suffix) for path in files if path.suffix in (suffix, *row.suffixes)}), row
     if file_pattern is not None:
-        found = find_shards(folder, file_pattern)
-        return [path for path in found if path.suffix != manifest.SUFFIX]
-    files = find_shards(folder, "*")
-    _refuse_other_formats(as_path(folder), files[0])
+        return files, None
     for suffixes in SUFFIXES:
         if paths := [path for path in files if path.suffix in suffixes]:
-            return paths
-    raise FileNotFoundError(f"No files matching '*.npy', '*.bin' or '*.pbin' in {os.fspath(folder)}")
+            return paths, None
+    raise FileNotFoundError(f"No files matching '*.npy', '*.bin', '*.pbin' or '*.ds' in {os.fspath(folder)}")
 
 
-def _refuse_other_formats(folder: AnyPath, first: AnyPath) -> None:
-    """Raise JobError for files of a format that a manifest cannot describe; the first file stands for all."""
-    listed: tuple[tuple[AnyPath, list[str] | None], ...] = ((folder, names_in(folder)), (first, None))
-    found = [(path, row.name) for path, names in listed for row in INTEROP_FORMATS if row.detect(path, names)]
-    if found:
-        path, name = found[0]
-        raise JobError(
-            f"{path} contains tokens of the format {name}: a manifest describes .npy, .bin and .pbin files only. "
-            "Open it without a manifest, or convert it with `fastpack convert`"
-        )
+def _format_of(folder: AnyPath, files: Sequence[AnyPath]) -> TokenFormat | None:
+    """Return the format of another system that the first file of tokens has; it stands for all.
+
+    Raises JobError for a folder that has an index.
+    """
+    names = names_in(folder)
+    if any(row.detect(folder, names) for row in INTEROP_FORMATS):
+        raise JobError(f"{folder} has an index.json, which describes its shards: open it without a manifest")
+    for path in files:
+        row = next((row for row in INTEROP_FORMATS if row.detect(path, None)), None)
+        if row is not None or path.suffix in (".npy", ".bin", ".pbin"):
+            return row
+    return None
 
 
 def _base(output: AnyPath, folder: PathLike) -> str:
@@ -248,12 +260,17 @@ def _scan_several(paths: Sequence[AnyPath], options: _ScanOptions) -> list[tuple
 
 
 def _scan(path: AnyPath, options: _ScanOptions) -> tuple[TokenSegment, manifest.Entry]:
-    raw, packed = path.suffix == ".bin", None
-    if path.suffix == ".pbin":
+    raw, indexed = path.suffix == ".bin" and options.row is None, None
+    if options.row is not None:
+        with options.row.open(path, options.dtype, None) as tokens:
+            (shard,), indexed = tokens.segments(), tokens.n_documents
+    elif path.suffix == ".pbin":
         shard, packed = open_packed_segment(path)
-        options = options._replace(eos=None)  # its index contains the number of documents
+        indexed = len(packed)
     else:
         (shard,) = scan_shards([path], options.dtype if raw else None, raw=raw)
+    if indexed is not None:
+        options = options._replace(eos=None)
     assert shard.stamp is not None
     size, time_ns, _ = shard.stamp
     assert time_ns is not None
@@ -272,7 +289,7 @@ def _scan(path: AnyPath, options: _ScanOptions) -> tuple[TokenSegment, manifest.
         shard.length if shard.plain else int(shard.open().size),
         shard.dtype,
         manifest.PLAIN * shard.plain | manifest.RAW * raw,
-        documents if packed is None else len(packed),
+        documents if indexed is None else indexed,
         checksum,
     )
     return shard, entry
@@ -321,6 +338,15 @@ def _warnings(raw: Sequence[TokenSegment], dtype_is_given: bool) -> tuple[list[s
     found = {"dtype_is_given": dtype_is_given, "dtype_is_doubtful": bool(doubt), "has_zero_tail": bool(tail)}
     texts = [text for text in (stray_bytes(raw), doubt, tail) if text]
     return texts, {name for name, holds in found.items() if holds}
+
+
+def _different_tokenizers(paths: Sequence[AnyPath]) -> str:
+    """Return a sentence about the first shards with different recorded tokenizers; empty if there are none."""
+    try:
+        first_of_files(map(os.fspath, paths))
+    except ValueError as error:
+        return str(error).partition(". ")[0]
+    return ""
 
 
 def _summary(written: manifest.Manifest, *, kept: bool = False, warnings: list[str] | None = None) -> ManifestResult:

@@ -23,13 +23,13 @@ import pytest
 from tar_files import write_tar
 
 from fastpack.cli import main
-from fastpack.io import atomic, reading
+from fastpack.io import atomic, file_copy, reading
 from fastpack.packing import packing_pipeline
 from fastpack.tokens import token_writer
 from fastpack.tokens.edit import merge
 from fastpack.tokens.pbin.packed_writer import PackedWriter
 
-COUNTED = ("open", "write", "pwrite", "ftruncate", "fdatasync", "fsync", "replace", "copy_file_range")
+COUNTED = ("open", "write", "pwrite", "ftruncate", "fdatasync", "fsync", "replace", "copy_file_range", "splice")
 Files = dict[str, Any]  # relative path -> comparable contents
 Fault = Callable[[str, Callable[..., Any], tuple[Any, ...]], Any]  # (name of the call, the call, its arguments)
 
@@ -213,6 +213,7 @@ class Workspace:
         with self.monkeypatch.context() as patch:
             patch.setattr(atomic, "os", system)
             patch.setattr(reading, "os", system)
+            patch.setattr(file_copy, "os", system)
             patch.setattr(atomic, "_fallocate", system.fallocate)
             code = main([*self.job.words, *options, "--no-progress"])
         return code, self.capsys.readouterr().err, system

@@ -68,6 +68,22 @@ def test_pack(source: str, hub: FakeHub, expected: bytes, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (["info", "hf://datasets/org/crawl/data/train"], 8),
+        (["info", "hf://datasets/org/crawl/data/all.jsonl"], 6),
+        (["preview", "hf://datasets/org/crawl/data/train/0.parquet"], 6),
+    ],
+)
+def test_nothing_is_requested_twice(words: list[str], most: int, hub: FakeHub, tmp_path: Path) -> None:
+    done = fastpack_run(hub, tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    about = [request for request in hub.requests if "api/" in request and "paths-info" not in request]
+    assert len(about) <= len(set(about)) + 1  # a folder is listed with and without its subfolders
+    assert len(hub.requests) <= most
+
+
+@pytest.mark.parametrize(
     ("source", "settings", "message"),
     [
         ("hf://datasets/org/crawl/data/none.jsonl", {}, "does not exist"),

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import fastpack
+from fastpack.distributed.convert_tasks import collect_conversion, plan_conversion
+from fastpack.distributed.ranks import run_rank
 from fastpack.tokens.loss_mask import open_loss_mask
 from fastpack.tokens.mask_bits import MaskBits
 
@@ -78,3 +80,48 @@ def test_datatrove_has_a_byte_per_token(tmp_path: Path) -> None:
     fastpack.convert(write(tmp_path / "b.pbin", 1, masked=False), tmp_path / "o.ds", if_exists="overwrite")
     assert not (tmp_path / "o.ds.loss").exists()
     assert not (tmp_path / "o.ds.mask").exists()
+
+
+@pytest.mark.parametrize("shard_tokens", [20, 10**6])
+@pytest.mark.parametrize("format", ["pbin", "megatron", "datatrove", "olmo", "llmc", "npy", "litdata", "mds"])
+def test_every_shard_has_its_part_of_the_mask(tmp_path: Path, format: str, shard_tokens: int) -> None:
+    source, target = (
+        write(tmp_path / "a.pbin", 0),
+        tmp_path / "o" / {"pbin": "o.pbin", "olmo": "o.npy"}.get(format, "o"),
+    )
+    target.parent.mkdir()
+    if format in ("llmc", "npy"):
+        target = target.with_suffix(".bin" if format == "llmc" else ".npy")
+    outputs: list[str] = []
+    for masked in (True, False, True):  # shards of an earlier run lose their masks
+        one = source if masked else write(tmp_path / "b.pbin", 1, masked=False)
+        options: Any = {"shard_tokens": shard_tokens, "if_exists": "overwrite"}
+        outputs = fastpack.convert(one, target, format=format, **options).outputs
+        assert bool(list(target.parent.rglob("*.mask"))) == masked
+        assert bool(list(target.parent.rglob("*.loss"))) == (masked and format == "datatrove")
+    assert (len(outputs) > 1) == (shard_tokens == 20 and format not in ("litdata", "mds"))
+    eos = 1 if format in ("llmc", "npy") else None
+    dtype = "uint16" if format == "olmo" else None
+    back = fastpack.convert(outputs, tmp_path / "back.pbin", source_format=format, eos_token_id=eos, dtype=dtype)
+    check(back.output, fastpack.PackedFile(source).n_tokens)
+
+
+def test_shards_of_a_manifest_and_documents_in_another_order_keep_their_masks(tmp_path: Path) -> None:
+    write(tmp_path / "a.pbin", 0)
+    other = write(tmp_path / "b.pbin", 1, masked=False)
+    fastpack.write_manifest(tmp_path, tmp_path / "all.fpm")
+    check(fastpack.convert(tmp_path / "all.fpm", tmp_path / "o.ds").output)
+    with fastpack.PackedFile(other) as file, fastpack.PackedWriter(tmp_path / "c.pbin", 2) as writer:
+        writer.append_tokens(file.data)
+        rows = np.stack([file.index[::2, 0] // 2, file.index[::2, 1] // 2], axis=1)
+        writer.append_documents([rows])
+    check(fastpack.convert([tmp_path / "a.pbin", tmp_path / "c.pbin"], tmp_path / "p.pbin").output)
+
+
+@pytest.mark.parametrize("shard_tokens", [None, 20])
+def test_conversions_by_ranks_carry_masks(tmp_path: Path, shard_tokens: int | None) -> None:
+    source = write(tmp_path / "a.pbin", 0)
+    plan = plan_conversion(source, tmp_path / "o.ds", shard_tokens=shard_tokens, bytes_per_task=30)
+    run_rank(plan, 0, 1)
+    back = fastpack.convert(collect_conversion(plan).outputs, tmp_path / "back.pbin")
+    check(back.output, fastpack.PackedFile(source).n_tokens)

@@ -105,7 +105,7 @@ def test_an_existing_manifest_is_kept_or_replaced(folder: Path) -> None:
 def test_errors_match_those_of_the_dataset(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"No files matching '\*\.tokens'"):
         fastpack.write_manifest(folder, file_pattern="*.tokens")
-    with pytest.raises(FileNotFoundError, match=r"'\*\.npy', '\*\.bin' or '\*\.pbin'"):
+    with pytest.raises(FileNotFoundError, match=r"'\*\.npy', '\*\.bin', '\*\.pbin' or '\*\.ds'"):
         fastpack.write_manifest(folder.parent)
     with pytest.raises(ValueError, match=r"dtype=uint16 is for \.bin shards"):
         fastpack.write_manifest(folder, file_pattern="*.npy", dtype="uint16")

@@ -1,0 +1,164 @@
+"""The shares of a mixture since the start of the run, and how many samples each source has given at any position."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.datasets.permutations import feistel_keys
+from fastpack.errors import FastpackError
+from fastpack.loading.mixture_schedule import SCHEDULE_STREAM, ShareSchedule
+
+Shares: TypeAlias = tuple[float, ...]
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+MAX_ENCODED = 3200  # bytes of a history in a state; older changes are left out
+MAX_CHANGES = 4096  # that are kept in memory
+
+
+def rounded_shares(shares: Sequence[float]) -> Shares:
+    """Return the shares as a history stores them: rounded to float32, without trailing sources of share 0."""
+    values = np.array(shares, np.float32).tolist()
+    while len(values) > 1 and values[-1] == 0:
+        values.pop()
+    return tuple(values)
+
+
+class MixtureHistory:
+    """Changes of the shares of a mixture by position in the run, which counts the samples of all ranks and epochs.
+
+    The shares between two changes are those of a `ShareSchedule`, and draws of a source are counted through all
+    changes. Old changes may be forgotten: what they drew is kept.
+
+    Parameters
+    ----------
+    shares
+        From position 0 on, as `rounded_shares` returns them.
+    seed, shuffle
+        Those of the sampler.
+    """
+
+    def __init__(self, shares: Shares, seed: int, shuffle: bool) -> None:
+        self._seed, self._shuffle = seed, shuffle
+        self._positions, self._shares = [0], [shares]
+        self._drawn = [np.zeros(len(shares), np.int64)]  # by each source before each change
+        self._schedules: dict[int, ShareSchedule] = {}  # by position of the change
+
+    @property
+    def start(self) -> int:
+        """The first position whose shares are known; 0 unless changes were forgotten."""
+        return self._positions[0]
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def change(self, position: int, shares: Shares) -> None:
+        """Set the shares from `position` on, instead of the changes from there on."""
+        if position < self.start:
+            raise FastpackError(
+                f"the mixture's history starts at sample {self.start} of the run, sample {position} is before it: "
+                "start from the state of an earlier checkpoint"
+            )
+        kept = bisect_left(self._positions, position)
+        if kept and self._shares[kept - 1] == shares:
+            self._forget_from(kept)
+            return
+        drawn = self.counts(position) if kept else self._drawn[0]
+        self._forget_from(kept)
+        self._positions.append(position)
+        self._shares.append(shares)
+        self._drawn.append(drawn)
+        if len(self._positions) > MAX_CHANGES:
+            self._forget_before(MAX_CHANGES // 2)
+
+    def _forget_from(self, kept: int) -> None:
+        for position in self._positions[kept:]:
+            self._schedules.pop(position, None)
+        del self._positions[kept:], self._shares[kept:], self._drawn[kept:]
+
+    def _forget_before(self, number: int) -> None:
+        for position in self._positions[:number]:
+            self._schedules.pop(position, None)
+        del self._positions[:number], self._shares[:number], self._drawn[:number]
+
+    def segments(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of the change that is in force at each position, int64 [n]."""
+        if len(positions) and int(positions.min()) < self.start:
+            raise FastpackError(f"the mixture's history starts at sample {self.start} of the run")
+        if len(positions) and int(positions.min()) >= self._positions[-1]:
+            return np.full(len(positions), len(self._positions) - 1)
+        return np.searchsorted(self._positions, positions, side="right") - 1
+
+    def assign(self, segment: int, positions: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
+        """Return the source of each position of a segment, and how often it was drawn before: both int64 [n]."""
+        sources, draws = self._schedule(segment).assign(positions - self._positions[segment])
+        drawn = _widened(self._drawn[segment], len(self._shares[segment]))
+        return sources, draws + drawn[sources]
+
+    def counts(self, position: int) -> Counts:
+        """Return how many of the samples before `position` are of each source, int64 [sources]."""
+        segment = max(0, bisect_right(self._positions, position) - 1)
+        counts = self._schedule(segment).counts(position - self._positions[segment])
+        width = max(len(counts), len(self._drawn[segment]))
+        return _widened(counts, width) + _widened(self._drawn[segment], width)
+
+    def _schedule(self, segment: int) -> ShareSchedule:
+        position = self._positions[segment]
+        found = self._schedules.get(position)
+        if found is None:
+            key = int(feistel_keys(self._seed, 0, SCHEDULE_STREAM + position)[0]) if self._shuffle else None
+            found = self._schedules[position] = ShareSchedule(self._shares[segment], key)
+        return found
+
+    def encoded(self) -> str:
+        """Return the newest changes that fit into MAX_ENCODED bytes, as text that needs no escapes in JSON."""
+        first = 0
+        while len(text := self._encode(first)) > MAX_ENCODED and first < len(self._positions) - 1:
+            first += 1 + (len(self._positions) - first) // 8
+        return text
+
+    def _encode(self, first: int) -> str:
+        first = min(first, len(self._positions) - 1)
+        positions = np.array(self._positions[first:], "<i8")
+        width = max(len(self._drawn[first]), *(len(shares) for shares in self._shares[first:]), 1)
+        shares = np.zeros((len(positions), width), "<f4")
+        for row, values in zip(shares, self._shares[first:], strict=True):
+            row[: len(values)] = values
+        columns = [np.diff(positions, prepend=0), _widened(self._drawn[first], width).astype("<i8"), shares]
+        # Byte k of every number follows byte k - 1 of every number: most are equal, which compresses well.
+        data = [column.reshape(-1, 1).view(np.uint8).T.tobytes() for column in columns]
+        head = np.array([len(positions), width], "<u4").tobytes()
+        return base64.b85encode(zlib.compress(head + b"".join(data), 9)).decode()
+
+    @classmethod
+    def decoded(cls, text: str, seed: int, shuffle: bool) -> MixtureHistory:
+        """Return the history that `encoded` wrote; ValueError if the text is not one."""
+        try:
+            data = zlib.decompress(base64.b85decode(text))
+            n, width = np.frombuffer(data[:8], "<u4").tolist()
+            ends = np.cumsum([8, 8 * n, 8 * width, 4 * n * width]).tolist()
+            columns = [
+                np.ascontiguousarray(np.frombuffer(data[first:end], np.uint8).reshape(size, -1).T).view(dtype).ravel()
+                for first, end, size, dtype in zip(ends, ends[1:], (8, 8, 4), ("<i8", "<i8", "<f4"), strict=False)
+            ]
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"the mixture's history in the state is damaged: {error}") from error
+        history = cls((1.0,), seed, shuffle)
+        history._positions = np.cumsum(columns[0]).tolist()
+        history._shares = [rounded_shares(row.tolist()) for row in columns[2].reshape(n, width)]
+        history._drawn = [columns[1].astype(np.int64)]
+        for number in range(1, n):
+            before = history._schedule(number - 1).counts(history._positions[number] - history._positions[number - 1])
+            history._drawn.append(_widened(before, width) + history._drawn[-1])
+        return history
+
+
+def _widened(counts: Counts, width: int) -> Counts:
+    """Return the counts, followed by zeros for sources that were added later."""
+    return np.concatenate([counts, np.zeros(width - len(counts), np.int64)]) if len(counts) < width else counts

@@ -1,0 +1,207 @@
+"""What a run has done so far: where each global step is in the order of its epoch, what was skipped, and counts.
+
+A step is one batch on every rank, counted from 0 over the whole run. The record is a few lines of JSON: one per change
+of the number of ranks, of the batch size or of the epoch's length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.loading.resume import EpochPosition
+
+Counts: TypeAlias = npt.NDArray[np.int64]
+Drawn: TypeAlias = Callable[[int], Counts]  # samples of each source before a position of the run
+
+
+@dataclass
+class Leg:
+    """Steps of the run with one number of ranks and one batch size.
+
+    Attributes
+    ----------
+    step
+        Its first step.
+    epoch, consumed, base
+        The position of that step: samples of the epoch's order for `base` ranks.
+    num_replicas, batch_size
+        The samples of a step are `num_replicas` * `batch_size`.
+    samples
+        The samples of the run before the first step, skipped ones included.
+    period
+        The steps of an epoch, if the leg continues with whole epochs; 0 while it is in one epoch.
+    """
+
+    step: int
+    epoch: int
+    consumed: int
+    base: int
+    num_replicas: int
+    batch_size: int
+    samples: int
+    period: int = 0
+
+    def continued(self, other: Leg) -> bool:
+        """Continue with the epoch that `other` begins; return False if it is not the next one of this leg."""
+        same = (self.num_replicas, self.batch_size) == (other.num_replicas, other.batch_size)
+        n_steps, n_epochs = other.step - self.step, other.epoch - self.epoch
+        whole = not self.consumed and not other.consumed and self.base == other.base == self.num_replicas
+        period = self.period or n_steps
+        if not (same and whole and n_epochs >= 1 and period * n_epochs == n_steps and period):
+            return False
+        if other.samples != self.samples + n_steps * self.num_replicas * self.batch_size:
+            return False
+        self.period = period
+        return True
+
+
+class StepPosition(NamedTuple):
+    """Where a step is.
+
+    Attributes
+    ----------
+    epoch
+        The epoch.
+    start
+        The position in the epoch's order that its leg counts from.
+    batch
+        The batches of a rank from there to this step.
+    samples
+        The samples of the run before this step.
+    leg
+        The leg that the step is in.
+    """
+
+    epoch: int
+    start: EpochPosition
+    batch: int
+    samples: int
+    leg: Leg
+
+
+@dataclass
+class RunRecord:
+    """The record of a run; it is part of the loader's state and the same on every rank."""
+
+    legs: list[Leg] = field(default_factory=list)
+    skips: list[tuple[int, int]] = field(default_factory=list)  # that take effect; first and last step
+    requested_skips: list[tuple[int, int]] = field(default_factory=list)  # of this process
+    excluded: list[dict[str, Any]] = field(default_factory=list)  # lists of documents, as `ExcludedFile`
+    counted: list[int] = field(default_factory=list)  # delivered samples by source before `counted_to`
+    counted_to: int = 0  # in samples of the run
+
+    def begin(self, leg: Leg) -> None:
+        """Add a leg, or continue the last one; a leg that had no step is replaced."""
+        while self.legs and self.legs[-1].step >= leg.step and not self.legs[-1].period:
+            self.legs.pop()
+        if not self.legs or not self.legs[-1].continued(leg):
+            self.legs.append(leg)
+
+    def locate(self, step: int) -> StepPosition:
+        """Return where a step is; IndexError for a step before the record."""
+        leg = next((leg for leg in reversed(self.legs) if leg.step <= step), None)
+        if leg is None or step < 0:
+            first = self.legs[0].step if self.legs else 0
+            raise IndexError(f"step {step} is not in the record of this run, which begins at step {first}")
+        n_steps = step - leg.step
+        epochs, batch = divmod(n_steps, leg.period) if leg.period else (0, n_steps)
+        samples = leg.samples + n_steps * leg.num_replicas * leg.batch_size
+        return StepPosition(leg.epoch + epochs, EpochPosition(leg.consumed, leg.base), batch, samples, leg)
+
+    def skip(self, first: int, last: int, step: int) -> None:
+        """Skip the steps [first, last] that come at or after `step`, the current one."""
+        self.requested_skips.append((first, last))
+        self.add_skip(first, last, step)
+
+    def add_skip(self, first: int, last: int, step: int) -> None:
+        """Skip the steps [first, last] from `step` on."""
+        if last >= step:
+            self.skips = _merged([*self.skips, (max(first, step), last)])
+
+    def is_skipped(self, step: int) -> bool:
+        """Return whether a step is not delivered."""
+        return any(first <= step <= last for first, last in self.skips)
+
+    def count(self, end: int, drawn: Drawn | None, after: int | None = None) -> None:
+        """Count the samples up to `end` of the run as delivered, and those from there to `after` as skipped."""
+        if drawn is None:
+            return
+        if end > self.counted_to:
+            self.counted = self.counts(end, drawn).tolist()
+        self.counted_to = end if after is None else after
+
+    def counts(self, end: int, drawn: Drawn) -> Counts:
+        """Return the delivered samples of each source before `end` of the run, int64 [sources]."""
+        counts = drawn(max(end, self.counted_to))
+        if self.counted_to:
+            before = drawn(self.counted_to)
+            counts[: len(before)] -= before
+        counts[: len(self.counted)] += np.array(self.counted, np.int64)
+        return counts
+
+    def state(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return {
+            "legs": [list(astuple(leg)) for leg in self.legs],
+            "skips": [list(skip) for skip in self.skips],
+            "excluded": [dict(one) for one in self.excluded],
+            "counted": [*self.counted],
+            "counted_to": self.counted_to,
+        }
+
+    def load(self, state: Mapping[str, Any], step: int) -> None:
+        """Continue the record of a state at `step`; skips and exclusions of this process remain in force."""
+        self.legs = [Leg(*leg) for leg in state["legs"]]
+        self.skips = [(first, last) for first, last in state["skips"]]
+        known = [one["digest"] for one in state["excluded"]]
+        here = [{**one, "step": step} for one in self.excluded if one["digest"] not in known]
+        self.excluded = [*map(dict, state["excluded"]), *here]
+        self.counted, self.counted_to = list(state["counted"]), state["counted_to"]
+        for first, last in self.requested_skips:
+            self.add_skip(first, last, step)
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges sorted, with those that touch as one."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+class BatchPlan(Iterator[tuple[int, Any]]):
+    """The batches of an epoch that are delivered: the number of each in the epoch, and its samples.
+
+    Attributes
+    ----------
+    number : int
+        The number of the next batch, skipped or not; after the last one, how many there are.
+    """
+
+    def __init__(self, batches: Iterator[Any], number: int, is_skipped: Callable[[int], bool]) -> None:
+        self._batches, self.number, self._is_skipped = batches, number, is_skipped
+        self._held: tuple[int, Any] | None = None
+
+    def has_more(self) -> bool:
+        """Return whether there is another batch."""
+        if self._held is None:
+            self._held = next(self, None)
+        return self._held is not None
+
+    def __next__(self) -> tuple[int, Any]:
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        for samples in self._batches:
+            self.number += 1
+            if not self._is_skipped(self.number - 1):
+                return self.number - 1, samples
+        raise StopIteration

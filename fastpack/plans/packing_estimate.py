@@ -1,0 +1,96 @@
+"""What packing would give, from the distribution of document lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.analysis.document_lengths import Lengths, LengthTable
+from fastpack.plans.plan_settings import MOST_TOKENS
+
+_MOST_PIECES = 1 << 24  # packed exactly; of more documents a sample with the same distribution is packed
+
+
+@dataclass(frozen=True, slots=True)
+class PackingEstimate:
+    """Rows of one plan.
+
+    Attributes
+    ----------
+    seq_len, algorithm, long
+        As for `plan`.
+    rows
+        Number of rows.
+    padding_share
+        The share of the tokens of all rows that is padding.
+    documents_cut
+        Number of documents that are divided between rows, or truncated; None if unknown.
+    left_out
+        Number of tokens in no row.
+    """
+
+    seq_len: int
+    algorithm: str
+    long: str
+    rows: int
+    padding_share: float
+    documents_cut: int | None
+    left_out: int
+
+
+def estimate_best_fit(table: LengthTable, seq_len: int, long: str) -> PackingEstimate:
+    """Return what the algorithm best_fit gives for documents of these lengths."""
+    values, counts = table.values, table.counts
+    is_long = values > seq_len
+    n_long = int(counts[is_long].sum())
+    if long == "truncate":
+        values = np.minimum(values, seq_len)
+    elif long == "drop":
+        values, counts = values[~is_long], counts[~is_long]
+    n_tokens = int(values @ counts)
+    pieces = np.zeros(seq_len, np.int64)
+    np.add.at(pieces, values % seq_len, counts)
+    rows = int((values // seq_len) @ counts) + _count_bins(pieces)
+    return _estimate(table, seq_len, "best_fit", long, rows, n_tokens, n_long if long != "drop" else 0)
+
+
+def estimate_stream(table: LengthTable, seq_len: int, n_cut: int | None) -> PackingEstimate:
+    """Return what concatenating and cutting gives; n_cut: documents that are cut."""
+    rows = -(-table.total // seq_len)
+    return _estimate(table, seq_len, "none", "split", rows, table.total, n_cut)
+
+
+def packing_rows(table: LengthTable, cut: Mapping[int, int | None]) -> Iterator[dict[str, Any]]:
+    """Yield estimates at each sequence length in `cut`, the number of documents that the algorithm none cuts."""
+    for seq_len, n_cut in cut.items():
+        if seq_len > MOST_TOKENS:
+            continue
+        for long in ("split", "truncate", "drop"):
+            yield asdict(estimate_best_fit(table, seq_len, long))
+        yield asdict(estimate_stream(table, seq_len, n_cut))
+
+
+def _estimate(
+    table: LengthTable, seq_len: int, algorithm: str, long: str, rows: int, n_tokens: int, n_cut: int | None
+) -> PackingEstimate:
+    padding = 1 - n_tokens / (rows * seq_len) if rows else 0.0
+    return PackingEstimate(seq_len, algorithm, long, rows, padding, n_cut, table.total - n_tokens)
+
+
+def _count_bins(pieces: Lengths) -> int:
+    """Return the number of rows of pieces; pieces: how many there are of each length, int64 [seq_len]."""
+    pieces[0] = 0
+    total = int(pieces.sum())
+    share = min(1.0, _MOST_PIECES / total) if total else 1.0
+    sample = np.round(pieces * share).astype(np.int64)
+    n_pieces, capacity = int(sample.sum()), len(pieces)
+    bins: npt.NDArray[np.uint32]
+    bins, sizes, links = (np.empty(n_pieces, np.uint32) for _ in range(3))
+    words = np.empty(capacity // 64 + capacity // 4096 + 2, np.uint64)
+    n_bins = kernels.best_fit(sample, 1 << 40, np.empty(2 * capacity, np.uint32), links, words, bins, sizes)
+    return n_bins if share == 1.0 else round(n_bins * total / n_pieces)

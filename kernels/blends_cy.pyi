@@ -1,0 +1,1 @@
+from fastpack.kernels.blends_np import blend_datasets as blend_datasets

@@ -1,0 +1,1 @@
+from fastpack.kernels.stream_rows_np import stream_segments as stream_segments

@@ -1,0 +1,287 @@
+"""`fastpack.trace`: what a step contained, from the description of a run, equals the batches that were delivered."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastpack
+from fastpack.inspection.trace import TracedRun
+from fastpack.loading.run_description import RunOrder, describe_run
+from fastpack.modalities import CombinedDataset
+
+EOS = 0
+
+
+def shards(folder: Path, seed: int, n_shards: int = 3) -> Path:
+    folder.mkdir()
+    random = np.random.default_rng(seed)
+    for number in range(n_shards):
+        np.save(folder / f"{number}.npy", random.integers(0, 30, 900 + 37 * number).astype(np.uint16))
+    return folder
+
+
+def packed(path: Path, seed: int, n_documents: int = 60) -> Path:
+    random = np.random.default_rng(seed)
+    with fastpack.PackedWriter(path, token_size_in_bytes=2) as writer:
+        for _ in range(n_documents):
+            writer.append(np.append(random.integers(1, 30, random.integers(1, 40)), EOS))
+    return path
+
+
+def windows(folder: Path) -> Any:
+    return fastpack.MemoryMappedDataset(shards(folder / "shards", 1), 13, pack_sequences=True, eos_token_id=EOS)
+
+
+def blocks(folder: Path) -> Any:
+    path = packed(folder / "a.pbin", 2)
+    return fastpack.PackedMemMapDatasetContinuous(path, "tokens", 13, True, eos_token_id=EOS)
+
+
+def megatron_blocks(folder: Path) -> Any:
+    return fastpack.PackedMemMapDatasetMegatron(packed(folder / "b.pbin", 3), "tokens", 50, eos_token_id=EOS)
+
+
+def chunks(folder: Path) -> Any:
+    fastpack.convert([packed(folder / "c.pbin", 4)], folder / "litdata", format="litdata")
+    return fastpack.PackedMemMapDatasetContinuous(folder / "litdata", "tokens", 13, True, eos_token_id=EOS)
+
+
+def mixture(folder: Path) -> Any:
+    return fastpack.MixtureDataset([windows(folder), blocks(folder)], ["web", "code"])
+
+
+def combined(folder: Path) -> Any:
+    return CombinedDataset([windows(folder), blocks(folder)])
+
+
+def sampler_of(dataset: Any, ranks: int, rank: int, order: str) -> Any:
+    if order == "no_repeat":
+        sizes = dataset.cumulative_sizes
+        return fastpack.MixtureSampler(sizes, [2, 1], ranks, rank, no_repeat=True, names=["web", "code"])
+    return fastpack.DistributedSampler(dataset, ranks, rank, seed=5, order=order)
+
+
+def tokens_of(entry: dict[str, Any]) -> Any:
+    if entry["file"].endswith(".npy"):
+        return np.load(entry["file"])[entry["start"] : entry["end"]]
+    with fastpack.open_tokens(entry["file"]) as tokens:
+        return tokens.tokens(entry["start"], entry["end"])
+
+
+def row_tokens(entries: list[dict[str, Any]], batch_size: int) -> list[list[int]]:
+    rows: list[list[int]] = [[] for _ in range(batch_size)]
+    for entry in entries:
+        assert entry["column"] == len(rows[entry["row"]])
+        rows[entry["row"]] += tokens_of(entry).tolist()
+    return rows
+
+
+class RecordedRun:
+    """A run whose batches are recorded: ranks, weights and skips change."""
+
+    def __init__(self, dataset: Any, order: str, n_steps: int) -> None:
+        self.dataset, self.order = dataset, order
+        self.batches: dict[tuple[int, int], Any] = {}
+        shapes = [(2, 3), (3, 2), (3, 2), (1, 4)]
+        state: Any = None
+        for leg, (ranks, batch_size) in enumerate(shapes):
+            self.loaders = [self.loader(ranks, rank, batch_size) for rank in range(ranks)]
+            for loader in self.loaders:
+                if state is not None:
+                    loader.load_state_dict(state)
+                if order == "no_repeat":
+                    loader.sampler.update_weights({"web": 1.0 + leg})
+                if leg == 2:
+                    loader.skip(steps=(loader.step + 1, loader.step + 4))
+            while self.loaders[0].step < (leg + 1) * n_steps // len(shapes):
+                for rank, loader in enumerate(self.loaders):
+                    iter(loader)
+                    for batch in loader:
+                        self.batches[loader.step - 1, rank] = batch
+                        if loader.step >= (leg + 1) * n_steps // len(shapes):
+                            break
+            state = json.loads(json.dumps(self.loaders[-1].state_dict()))
+
+    def loader(self, ranks: int, rank: int, batch_size: int) -> Any:
+        sampler = sampler_of(self.dataset, ranks, rank, self.order)
+        outputs = ("input_ids", "labels")
+        return fastpack.StatefulDataLoader(self.dataset, batch_size, sampler, outputs=outputs, prefetch=0)
+
+
+CASES: list[tuple[Callable[[Path], Any], str]] = [
+    (windows, "feistel"),
+    (windows, "torch"),
+    (blocks, "feistel"),
+    (megatron_blocks, "feistel"),
+    (chunks, "feistel"),
+    (mixture, "no_repeat"),
+    (combined, "feistel"),
+]
+
+
+def check_run(folder: Path, make: Callable[[Path], Any], order: str, n_steps: int) -> int:
+    recorded = RecordedRun(make(folder), order, n_steps)
+    text = json.dumps(recorded.loaders[0].describe())
+    (folder / "run.json").write_text(text)
+    traced = TracedRun(folder / "run.json")
+    assert len(text) < 4096
+    for (step, rank), batch in recorded.batches.items():
+        entries = traced.rows(step, rank)
+        assert not any("skipped" in entry for entry in entries)
+        rows = row_tokens(entries, len(batch["input_ids"]))
+        assert [row[:-1] for row in rows] == batch["input_ids"].tolist()
+    steps = {step for step, _ in recorded.batches}
+    for step in set(range(max(steps))) - steps:
+        assert all(entry["skipped"] for entry in traced.rows(step))
+    return len(recorded.batches)
+
+
+@pytest.mark.parametrize(("make", "order"), CASES)
+def test_traces_equal_recorded_batches(tmp_path: Path, make: Callable[[Path], Any], order: str) -> None:
+    assert check_run(tmp_path, make, order, 60) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "order"), CASES)
+def test_ten_thousand_traces_equal_recorded_batches(tmp_path: Path, make: Callable[[Path], Any], order: str) -> None:
+    assert check_run(tmp_path, make, order, 760) * len(CASES) > 10_000
+
+
+def test_rows_are_divided_at_documents(tmp_path: Path) -> None:
+    dataset = blocks(tmp_path)
+    loader = fastpack.StatefulDataLoader(dataset, 2, fastpack.DistributedSampler(dataset, 1, 0, seed=2), prefetch=0)
+    run = loader.describe()
+    with fastpack.open_tokens(tmp_path / "a.pbin") as tokens:
+        ends = tokens.document_ends().tolist()
+    for entry in fastpack.trace(run, step=7):
+        number = entry["document"]
+        assert ([0, *ends][number]) <= entry["start"] < entry["end"] <= ends[number]
+    whole = fastpack.trace(run, step=7, documents=False)
+    assert [entry["end"] - entry["start"] for entry in whole] == [13, 13]
+    assert [entry["document"] for entry in whole] == [None, None]
+
+
+def test_steps_of_a_document(tmp_path: Path) -> None:
+    recorded = RecordedRun(mixture(tmp_path), "no_repeat", 80)
+    run = recorded.loaders[0].describe()
+    traced = TracedRun(run)
+    path = str(tmp_path / "a.pbin")
+    expected = {
+        (step, entry["rank"], entry["row"])
+        for step in range(80)
+        for entry in traced.rows(step)
+        if entry["file"] == path and entry["document"] == 20
+    }
+    found = fastpack.trace(run, document=f"{path}:20")
+    assert expected
+    assert {(one["step"], one["rank"], one["row"]) for one in found} == expected
+    assert {one["source"] for one in found} == {"code"}
+    for document, message in (
+        ("a.pbin", "is not FILE:NUMBER"),
+        (f"{path}:999", "has 60 documents"),
+        ("other.pbin:1", "is not a file of the dataset"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fastpack.trace(run, document=document)
+
+
+def test_wrong_questions(tmp_path: Path) -> None:
+    dataset = windows(tmp_path)
+    loader = fastpack.StatefulDataLoader(dataset, 2, fastpack.DistributedSampler(dataset, 2, 0), prefetch=0)
+    run = loader.describe()
+    for arguments, error, message in (
+        ({"step": 1, "rank": 2}, IndexError, "rank 2: step 1 had 2 ranks"),
+        ({"step": -1}, IndexError, "step -1 is not in the record"),
+        ({}, ValueError, "either step= or document="),
+    ):
+        with pytest.raises(error, match=message):
+            fastpack.trace(run, **arguments)
+    with pytest.raises(ValueError, match="not the description of a run"):
+        fastpack.trace({}, step=0)
+    with pytest.raises(ValueError, match=r"of version 2, this fastpack reads 1"):
+        fastpack.trace({**run, "version": 2}, step=0)
+    (tmp_path / "x.json").write_text("no JSON")
+    with pytest.raises(ValueError, match="is no JSON"):
+        fastpack.trace(tmp_path / "x.json", step=0)
+    np.save(tmp_path / "shards" / "9.npy", np.zeros(100, np.uint16))
+    with pytest.raises(ValueError, match="its files changed"):
+        fastpack.trace(run, step=0)
+    with pytest.raises(ValueError, match="in the order of a list cannot be described"):
+        fastpack.StatefulDataLoader(dataset, 2, [1, 2, 3]).describe()
+
+
+def test_tokens_of_an_entry(tmp_path: Path) -> None:
+    dataset = mixture(tmp_path)
+    sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=2)
+    traced = TracedRun(fastpack.StatefulDataLoader(dataset, 8, sampler, outputs=("input_ids",)).describe())
+    for entry in traced.rows(3):
+        assert traced.tokens(entry).tolist() == tokens_of(entry).tolist()
+
+
+class Sized:
+    """A dataset of which only the length is known."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_a_run_of_15_trillion_tokens(tmp_path: Path) -> None:
+    """100 changes of weights and 10 of the world size: the state is below 4 KB, and any step is found at once."""
+    sizes, names, random = [2 * 10**9, 10**9, 6 * 10**8, 10**8], ["a", "b", "c", "d"], np.random.default_rng(1)
+    state: Any = None
+    expected: dict[int, Any] = {}
+    for leg in range(10):
+        ranks = 1024 - 64 * (leg % 2)
+        bounds = [0, *np.cumsum(sizes).tolist()]
+        sampler = fastpack.MixtureSampler(bounds, [1] * 4, ranks, 7, no_repeat=True, names=names)
+        loader = fastpack.StatefulDataLoader(Sized(sum(sizes)), 4, sampler, prefetch=0)
+        if state is not None:
+            loader.load_state_dict(state)
+        iter(loader)
+        for _ in range(10):
+            sampler.update_weights(random.random(4).tolist())
+            samples = next(loader).tolist()
+            expected[loader.step - 1] = samples
+            loader._progress.advance(0, 8999)  # as if these steps had run
+            loader._yielded += 8999
+        text = json.dumps(loader.state_dict())
+        assert len(text) < 4096
+        state = json.loads(text)
+    assert loader._progress.samples * 4096 > 14e12
+    run = describe_run(windows(tmp_path), sampler, loader._progress.state())
+    for step, samples in expected.items():
+        assert RunOrder(run).samples(step, 7)[1].tolist() == samples
+
+
+def test_keys_of_webdataset_samples(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for number in range(12):
+            info = tarfile.TarInfo(f"sample{number}.txt")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    fastpack.prepare(tmp_path, split_ratio=(1, 0, 0), sample_type="TextSample", field_map={"text": "txt"})
+    dataset = fastpack.WebDataset(tmp_path, "train")
+    sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=3, order="feistel")
+    loader = fastpack.StatefulDataLoader(dataset, 3, sampler, collate_fn=lambda one: [s.__key__ for s in one])
+    batches = list(loader)
+    run = json.loads(json.dumps(loader.describe()))
+    for step, keys in enumerate(batches):
+        assert [entry["key"] for entry in fastpack.trace(run, step=step)] == keys
+    with pytest.raises(ValueError, match="a WebDataset does not know the documents of its samples"):
+        fastpack.trace(run, document="0.tar:1")
+    loader.close()
+    dataset.close()

@@ -1,0 +1,52 @@
+"""Estimates from the distribution of lengths, compared with plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import Cli
+
+import fastpack
+from fastpack.plans import packing_estimate
+
+Corpus = Callable[..., Path]
+LENGTHS = np.maximum(0, np.random.default_rng(0).lognormal(4, 1, 2000)).astype(int).tolist()
+
+
+def test_estimates_are_the_numbers_of_plans(tmp_path: Path, corpus: Corpus) -> None:
+    source = corpus(LENGTHS)
+    found = fastpack.inspect(source, seq_lens=[64, 256])["packing"]
+    assert len(found) == 8
+    for row in found:
+        options: dict[str, Any] = {"seq_length": row["seq_len"], "algorithm": row["algorithm"], "long": row["long"]}
+        result = fastpack.plan(source, tmp_path / "a.plan", if_exists="overwrite", **options)
+        assert (row["rows"], row["left_out"]) == (result.n_rows, result.n_truncated + result.n_dropped)
+        assert row["padding_share"] == pytest.approx(result.padding_share)
+        if row["algorithm"] == "none":
+            assert 0 < row["documents_cut"] <= result.n_cuts
+        else:
+            assert row["documents_cut"] == (row["long"] != "drop") * sum(n > row["seq_len"] for n in LENGTHS)
+
+
+def test_large_corpora_are_sampled(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = corpus(LENGTHS * 5)
+    whole = fastpack.inspect(source, seq_lens=[256])["packing"]
+    monkeypatch.setattr(packing_estimate, "_MOST_PIECES", 4000)
+    for row, exact in zip(fastpack.inspect(source, seq_lens=[256])["packing"], whole, strict=True):
+        assert row["rows"] == pytest.approx(exact["rows"], rel=0.05)
+
+
+def test_info_and_report_show_packing(tmp_path: Path, corpus: Corpus, cli: Cli) -> None:
+    source = corpus(LENGTHS)
+    text = cli("info", source, "--seq-len", 256).out
+    assert "best_fit, truncate" in text
+    assert "packed to length" in text
+    rows = cli.json("report", source, "-o", tmp_path / "a.html")["packing"]
+    assert rows[0]["best_fit_padding"] < rows[0]["padding"]
+    assert rows[0]["best_fit_cut"] == 0
+    np.save(tmp_path / "a.npy", np.ones(50, np.uint16))
+    assert cli.json("info", tmp_path / "a.npy", "--quick")["packing"] is None
