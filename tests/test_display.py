@@ -66,6 +66,10 @@ def planned(folder: Path) -> Any:
     return fastpack.PlannedDataset(folder / "corpus.plan")
 
 
+def gpt(folder: Path) -> Any:
+    return fastpack.GPTDataset.build(packed(folder), 8, 1, (2, 0, 0), "1,0,0")[0]
+
+
 def closed_writer(folder: Path) -> Any:
     writer = fastpack.PackedWriter(folder / "new.pbin", 2)
     writer.append([1, 2, 3])
@@ -117,6 +121,15 @@ OBJECTS: dict[str, Callable[[Path], Example]] = {
     "MixtureDataset": lambda at: (
         fastpack.MixtureDataset([windows(at), windows(at)], MIXED),
         ["datasets=2", "samples=10", "names='web, code'"],
+    ),
+    "GPTDataset": lambda at: (gpt(at), ["samples=", "split='train'", "files=1"]),
+    "MegatronPretrainingSampler": lambda _: (
+        fastpack.MegatronPretrainingSampler(100, 0, 2, 1, 2),
+        ["rank=1", "num_replicas=2"],
+    ),
+    "MegatronPretrainingRandomSampler": lambda _: (
+        fastpack.MegatronPretrainingRandomSampler(range(100), 100, 0, 2, 1, 2),
+        ["rank=1", "num_replicas=2"],
     ),
     "DistributedSampler": lambda _: (
         fastpack.DistributedSampler(range(100), num_replicas=2, rank=1),

@@ -359,15 +359,14 @@ class WindowDataset(RowDataset):
         Parameters
         ----------
         source
-            The number of the dataset in a mixture.
+            The number of the dataset in a mixture: 0.
 
         Returns
         -------
         sequence of str
             The paths.
         """
-        del source
-        return self._token_files()
+        return self._token_files() if source == 0 else ()
 
     def _token_files(self) -> Sequence[str]:
         raise NotImplementedError

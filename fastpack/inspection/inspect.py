@@ -188,7 +188,8 @@ def measure(path: PathLike, options: InspectOptions) -> FileFacts:
     if where.is_dir():
         raise JobError(f"{where}: no .bin or .npy files in this folder, nor Parquet, Arrow, CSV or text files")
     if where.suffix not in INSPECTORS:
-        known = [*INSPECTORS, *TABLE_SUFFIXES, *(suffix for row in FORMATS for suffix in row.suffixes)]
+        formats = (suffix for row in FORMATS for suffix in row.suffixes)
+        known = dict.fromkeys((*INSPECTORS, *TABLE_SUFFIXES, *formats))
         raise JobError(f"{where}: not a folder, nor one of {', '.join(known)}")
     return INSPECTORS[where.suffix](where, options)
 

@@ -171,7 +171,9 @@ def check_random_share(datasets: list[Any], rng: np.random.Generator) -> None:
             assert found[name].dtype == options["dtype"]
 
 
-@pytest.mark.parametrize("n_cases", [400, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "n_cases", [400, pytest.param(10_000, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.long)]
+)
 def test_a_share_is_the_full_batch_cut(tmp_path: Path, n_cases: int) -> None:
     datasets, rng = make_datasets(tmp_path), np.random.default_rng(n_cases)
     for _ in range(n_cases):
