@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class Outputs:
                     f"{tokens.path}: the document boundaries are unknown, and {name} stores them: "
                     f"pass {spoken('eos_token_id')}"
                 )
-            for source in {tokens.path, *(segment.path for segment in tokens.segments()[:1])}:
+            for source in {tokens.path, *(segment.path for segment in islice(tokens.segments(), 1))}:
                 for path in written:
                     if exists(source) and same_file(source, path):
                         raise ValueError(f"{path} is the output and belongs to a source: choose another output")

@@ -110,7 +110,7 @@ def test_shards_of_a_manifest_and_documents_in_another_order_keep_their_masks(tm
     write(tmp_path / "a.pbin", 0)
     other = write(tmp_path / "b.pbin", 1, masked=False)
     fastpack.write_manifest(tmp_path, tmp_path / "all.fpm")
-    check(fastpack.convert(tmp_path / "all.fpm", tmp_path / "o.ds").output)
+    check(fastpack.convert(tmp_path / "all.fpm", tmp_path / "o.npy").output)
     with fastpack.PackedFile(other) as file, fastpack.PackedWriter(tmp_path / "c.pbin", 2) as writer:
         writer.append_tokens(file.data)
         rows = np.stack([file.index[::2, 0] // 2, file.index[::2, 1] // 2], axis=1)
