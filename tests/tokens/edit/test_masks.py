@@ -11,6 +11,7 @@ import pytest
 
 import fastpack
 from fastpack.distributed.convert_tasks import collect_conversion, plan_conversion
+from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuffling
 from fastpack.distributed.ranks import run_rank
 from fastpack.tokens.loss_mask import open_loss_mask
 from fastpack.tokens.mask_bits import MaskBits
@@ -85,13 +86,9 @@ def test_datatrove_has_a_byte_per_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shard_tokens", [20, 10**6])
 @pytest.mark.parametrize("format", ["pbin", "megatron", "datatrove", "olmo", "llmc", "npy", "litdata", "mds"])
 def test_every_shard_has_its_part_of_the_mask(tmp_path: Path, format: str, shard_tokens: int) -> None:
-    source, target = (
-        write(tmp_path / "a.pbin", 0),
-        tmp_path / "o" / {"pbin": "o.pbin", "olmo": "o.npy"}.get(format, "o"),
-    )
+    suffix = {"pbin": ".pbin", "olmo": ".npy", "npy": ".npy", "llmc": ".bin"}.get(format, "")
+    source, target = write(tmp_path / "a.pbin", 0), tmp_path / "o" / f"o{suffix}"
     target.parent.mkdir()
-    if format in ("llmc", "npy"):
-        target = target.with_suffix(".bin" if format == "llmc" else ".npy")
     outputs: list[str] = []
     for masked in (True, False, True):  # shards of an earlier run lose their masks
         one = source if masked else write(tmp_path / "b.pbin", 1, masked=False)
@@ -125,3 +122,16 @@ def test_conversions_by_ranks_carry_masks(tmp_path: Path, shard_tokens: int | No
     run_rank(plan, 0, 1)
     back = fastpack.convert(collect_conversion(plan).outputs, tmp_path / "back.pbin")
     check(back.output, fastpack.PackedFile(source).n_tokens)
+
+
+@pytest.mark.parametrize("suffix", [".pbin", ".ds"])
+def test_edits_by_ranks_carry_masks(tmp_path: Path, suffix: str) -> None:
+    paths = [write(tmp_path / "a.pbin", 0), write(tmp_path / "b.pbin", 1, masked=False), write(tmp_path / "c.pbin", 2)]
+    chunk = {"chunk_id": 1, "num_chunks": 2, "global_seed": 3}
+    for plan in (
+        plan_merge(paths, tmp_path / f"merged{suffix}", bytes_per_task=60),
+        plan_shuffling("shuffle pbin", paths[:1], tmp_path / f"shuffled{suffix}", {"seed": 3}, bytes_per_task=60),
+        plan_shuffling("chunk pbin", paths, tmp_path / f"chunk{suffix}", chunk, bytes_per_task=60),
+    ):
+        run_rank(plan, 0, 1)
+        check(collect_edit(plan).path)
