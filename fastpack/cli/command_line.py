@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from fastpack.cli.failures import FLAGS, UsageError, describe, describe_stdout_failure
 from fastpack.cli.options import check_checksum_option
+from fastpack.cli.output import flush
 from fastpack.cli.progress import end_progress
 from fastpack.cli.signals import handle_signals, restore_signals
 from fastpack.cli.streams import discard_stdout, escaping_output, open_closed_streams
@@ -34,7 +35,7 @@ def _run_and_report(words: list[str]) -> int:
         try:
             return _run(words)
         finally:
-            sys.stdout.flush()
+            flush()
     except KeyboardInterrupt as stopped:
         _print_notes(stopped)
         return 130

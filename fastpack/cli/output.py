@@ -67,6 +67,15 @@ def put(text: str, *, raw: bool = False) -> None:
         raise
 
 
+def flush() -> None:
+    """Write what is buffered for stdout; an OSError names stdout."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = STDOUT
+        raise
+
+
 @contextlib.contextmanager
 def warnings_as_messages(args: argparse.Namespace, prefix: str = "", width: int | None = None) -> Iterator[None]:
     """Print the warnings of a block as messages, each text once, after the block has succeeded.

@@ -89,7 +89,7 @@ class RunOrder:
             place = self.record.locate(step)
             leg, per_step = place.leg, place.leg.batch_size * place.leg.num_replicas
             later = [other.step for other in self.record.legs if other.step > step]
-            end = min([self.n_steps, *later, *([step + leg.period - place.batch] if leg.period else [])])
+            end = min((self.n_steps, *later, step + leg.period - place.batch if leg.period else self.n_steps))
             n_steps = max(1, min(end - step, n_samples // per_step))
             first = place.batch * per_step
             numbers = self._at(place, first + np.arange(n_steps * per_step), first)

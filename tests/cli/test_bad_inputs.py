@@ -36,6 +36,7 @@ CALLS = {
     "manifest": "manifest X",
     "fetch": "fetch X",
     "bench": "bench X --seconds 0",
+    "trace": "trace X --step 0",
 }
 WITHOUT_INPUT = {"quickstart", "completion", "mount"}  # mount: see test_mount
 KINDS = ("missing", "folder", "empty", "garbage", "suffix", "no permission")

@@ -94,7 +94,9 @@ def orders(data: Path, folder: Path) -> Any:
     computed = fastpack.DistributedSampler(range(5000), 2, 1, seed=5, order="feistel").indices()
     state, numbers = np.array(random.Random(4).getstate()[1], np.uint32), np.arange(3000)
     kernels.stdlib_shuffle(state, numbers)
-    return by_torch.tolist(), computed.tolist(), numbers.tolist()
+    drawn = np.empty(100, np.int64)
+    kernels.legacy_intervals(state, 1 << 40, drawn)
+    return by_torch.tolist(), computed.tolist(), numbers.tolist(), drawn.tolist()
 
 
 def sample_index(data: Path, folder: Path) -> Any:
@@ -103,7 +105,53 @@ def sample_index(data: Path, folder: Path) -> Any:
     return (folder / "index.sqlite").read_bytes(), [column.tolist() for column in rows]
 
 
-WORK: tuple[Callable[[Path, Path], Any], ...] = (index, packed, batches, locations, documents, orders, sample_index)
+def plans(data: Path, folder: Path) -> Any:
+    found: list[Any] = []
+    for algorithm in ("best_fit", "first_fit", "none"):
+        plan = folder / f"{algorithm}.plan"
+        options: dict[str, Any] = {"seed": 1, "max_documents": 3, "if_exists": "overwrite"}
+        fastpack.plan(data / "a.pbin", plan, seq_length=16, algorithm=algorithm, **options)
+        with fastpack.PlannedDataset(plan) as dataset:
+            found += [value.tolist() for value in dataset.batch(range(len(dataset))).values()]
+    balanced = folder / "balanced.plan"
+    options = {"balance": "attention", "data_parallel": 2, "seed": 1, "if_exists": "overwrite"}
+    return found, fastpack.plan(data / "a.pbin", balanced, seq_length=16, **options).n_rows, balanced.read_bytes()[-99:]
+
+
+def megatron_samples(data: Path, folder: Path) -> Any:
+    found: list[Any] = []
+    for options in ({"inter_document_masking": True}, {"reset_position_ids": True, "eod_mask_loss": True}):
+        blend, eod = [0.3, data / "a.pbin", 0.7, data / "a.pbin"], {"eod_token_id": 3}
+        (dataset, _, _) = fastpack.GPTDataset.build(blend, 16, 1, (200, 0, 0), "1,0,0", **eod, **options)
+        found += [value.tolist() for value in dataset.batch(range(0, 200, 3)).values() if value is not None]
+    return found
+
+
+def shares(data: Path, folder: Path) -> Any:
+    dataset = fastpack.MemoryMappedDataset(data, 33, "*.npy", True, eos_token_id=0)
+    sampler = fastpack.DistributedSampler(dataset, 1, 0)
+    names = ["input_ids", "labels", "position_ids", "cu_seqlens"]
+    found: list[Any] = []
+    for layout in ("zigzag", "documents"):
+        loader = fastpack.StatefulDataLoader(
+            dataset, 4, sampler, outputs=names, prefetch=0, context_parallel=(1, 4), cp_layout=layout
+        )
+        found += [value.tolist() for value in next(iter(loader)).values()]
+    return found
+
+
+WORK: tuple[Callable[[Path, Path], Any], ...] = (
+    index,
+    packed,
+    batches,
+    locations,
+    documents,
+    orders,
+    sample_index,
+    plans,
+    megatron_samples,
+    shares,
+)
 
 
 def test_every_kernel_is_called(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

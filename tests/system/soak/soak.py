@@ -25,6 +25,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -182,12 +183,27 @@ def check_epochs(job: Job, tally: Tally) -> None:
             sampler = job.make_sampler(ranks, rank)
             sampler.set_epoch(epoch)
             expected.update(sampler.indices().tolist())
-        lost = expected - delivered
         more = 0 if sampler.drop_last else MAX_RANKS - 1  # a resumed epoch is padded to a multiple of the ranks
-        assert sum((delivered - expected).values()) <= more, f"epoch {epoch}: samples occurred too often"
-        assert sum(lost.values()) <= job.left[epoch], f"epoch {epoch}: {sum(lost.values())} samples are missing"
+        if getattr(sampler, "no_repeat", False):  # passes continue in the next epoch, wherever the last one ended
+            lost, surplus = expected.total() - delivered.total(), delivered.total() - expected.total()
+        else:
+            lost, surplus = (expected - delivered).total(), (delivered - expected).total()
+        assert surplus <= more, f"epoch {epoch}: samples occurred too often"
+        assert lost <= job.left[epoch], f"epoch {epoch}: {lost} samples are missing"
         tally.epochs += 1
-        tally.samples += sum(delivered.values())
+        tally.samples += delivered.total()
+    if job.base and getattr(sampler, "no_repeat", False):
+        check_passes(job, more * len(job.base))
+
+
+def check_passes(job: Job, n_padding: int) -> None:
+    """Check over all epochs that a source is repeated only when all its samples have occurred."""
+    delivered = Counter(sample for epoch in job.delivered.values() for sample in epoch)
+    bounds = job.dataset.cumulative_sizes
+    for first, stop in pairwise(bounds):
+        occurred = [delivered[sample] for sample in range(first, stop)]
+        too_often = sum(max(0, n - min(occurred) - 1) for n in occurred)
+        assert too_often <= n_padding, f"samples {first} to {stop - 1}: {too_often} repeated before all have occurred"
 
 
 def soak(seconds: float, seed: int = 0, patience: float = 0.5) -> Tally:

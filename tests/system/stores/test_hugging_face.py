@@ -70,7 +70,7 @@ def test_pack(source: str, hub: FakeHub, expected: bytes, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (["info", "hf://datasets/org/crawl/data/train"], 8),
+        (["info", "hf://datasets/org/crawl/data/train"], 9),
         (["info", "hf://datasets/org/crawl/data/all.jsonl"], 6),
         (["preview", "hf://datasets/org/crawl/data/train/0.parquet"], 6),
     ],
