@@ -47,8 +47,10 @@ from .loading.sampler import DistributedSampler as DistributedSampler
 from .packing.pack import pack as pack
 from .packing.pack import pack_each as pack_each
 from .packing.pack import pack_encoded_data as pack_encoded_data
+from .packing.pack_conversations import pack_conversations as pack_conversations
 from .packing.pack_estimate import PlannedPack as PlannedPack
 from .packing.pack_estimate import plan_packing as plan_packing
+from .packing.pack_result import ChatResult as ChatResult
 from .packing.pack_result import PackResult as PackResult
 from .plans.make_plan import plan as plan
 from .plans.plan_result import PlanResult as PlanResult

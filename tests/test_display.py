@@ -171,6 +171,10 @@ RESULTS: dict[str, Callable[[str], Example]] = {
         fastpack.PackResult(at, 1234, 56789, MANY),  # type: ignore[arg-type]
         ["path=", "documents=1234", "tokens=56789", "skipped=1000"],
     ),
+    "ChatResult": lambda at: (
+        fastpack.ChatResult(at, 1234, 56789, MANY, loss_tokens=4321, turns=99),  # type: ignore[arg-type]
+        ["path=", "documents=1234", "tokens=56789", "loss_tokens=4321", "turns=99", "skipped=1000"],
+    ),
     "PlanResult": lambda at: (
         fastpack.PlanResult(at, 8, "best_fit", "split", 3, 4, 4, 20, 4, 0, 0, 1, 4, 20),
         ["output=", "rows=3", "seq_length=8", "tokens=20", "padding=4"],

@@ -22,7 +22,7 @@ from fastpack.cli.progress import progress
 
 _NAMES = 22  # characters: width of the column of names
 # Facts that are printed separately:
-_APART = ("warnings", "histogram", "samples_at", "packing", "eos", "path", "fingerprint", "digest")
+_APART = ("warnings", "histogram", "samples_at", "packing", "eos", "path", "fingerprint", "digest", "loss_tokens")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -97,6 +97,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield _line("eos", "unknown; pass --eos-token-id")
     if found.get("fingerprint"):
         yield _line("recorded tokenizer", _tokenizer(found["fingerprint"]))
+    if found.get("loss_tokens") is not None:
+        share = found["loss_tokens"] / max(1, found["tokens"])
+        yield _line("tokens in the loss", f"{found['loss_tokens']:,}, {share:.1%} of all")
     if found.get("digest"):
         yield _line("digest", found["digest"])
     for text in found["warnings"]:

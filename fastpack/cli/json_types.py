@@ -6,8 +6,22 @@ against its schema.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
+from fastpack.cli.packing_json import (
+    ChatJson,
+    ChatPackJson,
+    DryRun,
+    IsDryRun,
+    Kept,
+    NoDryRun,
+    PackEachJson,
+    PackJson,
+    PlannedChatJson,
+    PlannedPacksJson,
+    Seconds,
+    Written,
+)
 from fastpack.inspection.facts import FACTS, Count, DTypes, Minimum
 from fastpack.inspection.plan_types import PlanJson
 from fastpack.inspection.preview_types import (
@@ -19,14 +33,6 @@ from fastpack.inspection.preview_types import (
 )
 from fastpack.inspection.report_types import KeptReportJson, ReportJson, SeveralPathsJson, ValidateJson, VerifyJson
 from fastpack.inspection.trace_types import TraceDocumentJson, TraceStepJson
-
-Written = Annotated[bool, "whether the output was written: not in a dry run, and not if it existed and was kept"]
-Kept = Annotated[bool, "whether the output existed and was kept (`--if-exists skip`)"]
-DryRun = Annotated[bool, "whether this was a dry run"]
-IsDryRun = Annotated[Literal[True], "this was a dry run"]
-NoDryRun = Annotated[Literal[False], "this was no dry run"]
-Seconds = Annotated[float, "duration"]
-Skipped = Annotated["list[SkippedDocument]", "documents that were skipped"]
 
 
 class TaskJson(TypedDict):
@@ -68,39 +74,6 @@ class BenchJson(TypedDict):
     memcpy: Annotated[Rates, "copying the same arrays"]
     memcpy_ratio: Annotated[float, "`warm` divided by `memcpy`, by CPU time"]
     torch: Annotated[Rates | None, "torch's DataLoader; null if torch is not installed"]
-
-
-class SkippedDocument(TypedDict):
-    """a skipped document"""
-
-    line: Annotated[int, Minimum(1), "line or row in the file, from 1"]
-    reason: Annotated[str, "the reason"]
-    source: NotRequired[Annotated[str, "the file, if there are several"]]
-
-
-class ChatPartition(TypedDict):
-    """a split of conversations"""
-
-    name: Annotated[str, "name, such as `train`"]
-    rows: Annotated[Count, "conversations"]
-    jsonl_path: Annotated[str, "the texts"]
-    index_path: Annotated[str | None, "index of the texts; null if there are no rows, as below"]
-    pbin_path: Annotated[str | None, "the packed file"]
-    pbin_config_path: Annotated[str | None, "configuration of the packed file"]
-    documents: Annotated[Count, "documents packed; 0 in a dry run"]
-    tokens: Annotated[Count, "tokens packed; 0 in a dry run"]
-    skipped: Skipped
-
-
-class ChatJson(TypedDict):
-    """conversations"""
-
-    folder: Annotated[str, "folder of the outputs"]
-    config_path: Annotated[str, "copy of the configuration"]
-    partitions: Annotated[list[ChatPartition], "the splits; empty if the folder was kept"]
-    seconds: Seconds
-    dry_run: DryRun
-    kept_existing: Kept
 
 
 class EditJson(TypedDict):
@@ -231,57 +204,6 @@ class MountJson(TypedDict):
     detached: Annotated[bool, "whether the mount runs in the background"]
 
 
-class PackedJson(TypedDict):
-    """a packed file"""
-
-    path: Annotated[str, "the packed file"]
-    documents: Annotated[Count, "documents in the file; 0 if it was kept"]
-    tokens: Annotated[Count, "tokens in the file; 0 if it was kept"]
-    skipped: Skipped
-    written: Written
-    kept_existing: Kept
-    resumed_documents: Annotated[Count, "of these, documents that an earlier run had packed (`--resume`)"]
-    engine: Annotated[str, "tokenizer library; empty for built-in bytes"]
-    eos_inside: Annotated[Count, "EOS tokens that are not the last token of their document"]
-    documents_with_eos_inside: Annotated[Count, "documents with such tokens, which a reader would split"]
-    audited_documents: Annotated[Count, "documents on which the engine was compared with the reference tokenizer"]
-
-
-class PackJson(PackedJson):
-    """one packed file"""
-
-    seconds: Seconds
-    dry_run: NoDryRun
-
-
-class PackEachJson(TypedDict):
-    """with `--per-source`"""
-
-    files: Annotated[list[PackedJson], "the packed files"]
-    seconds: Seconds
-    dry_run: NoDryRun
-
-
-class PlannedPackJson(TypedDict):
-    """a packed file that would be written"""
-
-    path: Annotated[str, "the packed file"]
-    sources: Annotated[list[str], "its sources"]
-    source_bytes: Annotated[Count, "their size"]
-    lines: Annotated[Count | None, "their lines; null if they would have to be decompressed"]
-    token_size_in_bytes: Annotated[Literal[1, 2, 4], "bytes per token"]
-    engine: Annotated[str, "tokenizer library"]
-    estimated_tokens: Annotated[Count | None, "estimate from a sample of the documents; null for compressed sources"]
-    kept_existing: Kept
-
-
-class PlannedPacksJson(TypedDict):
-    """with `--dry-run`"""
-
-    dry_run: IsDryRun
-    files: Annotated[list[PlannedPackJson], "the packed files"]
-
-
 class MediaJson(TypedDict):
     """media metadata"""
 
@@ -369,7 +291,7 @@ class RepairJson(TypedDict):
 
 JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its results
     "bench": (BenchJson,),
-    "chat": (ChatJson,),
+    "chat": (ChatJson, ChatPackJson, PlannedChatJson, TaskJson),
     "chunk": (EditJson, TaskJson),
     "convert": (ConvertJson,),
     "completion": (CompletionJson,),

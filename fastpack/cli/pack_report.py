@@ -62,13 +62,14 @@ def refuse_empty(settings: PackSettings, results: list[PackResult]) -> None:
     if any(result.documents or result.kept_existing for result in results):
         return
     from fastpack.errors import JobError
-    from fastpack.io import TOKENIZER, as_path, remove
+    from fastpack.io import SIDES, as_path, remove
     from fastpack.tokens.interop_formats import output_files
 
     for result in results:
         for file in output_files(settings.format, as_path(result.path)):
             remove(file)
-            remove(f"{file}{TOKENIZER}")
+            for suffix in SIDES:
+                remove(f"{file}{suffix}")
         if os.path.isdir(result.path):
             os.rmdir(result.path)
     n_skipped = sum(len(result.skipped) for result in results)
@@ -85,6 +86,8 @@ def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped
     keys = first_keys(settings.sources[0])
     first = next(result.skipped[0] for result in results if result.skipped)
     what = "the only document could not" if n_skipped == 1 else f"none of the {n_skipped:,} documents could"
+    if settings.chat is not None:
+        return f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}"
     return (
         f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}; the jq pattern is "
         + settings.text_pattern

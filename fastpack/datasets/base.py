@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.file_spans import RowSpans
+from fastpack.datasets.loss_labels import mask_labels, mask_span_labels
 from fastpack.datasets.outputs import (
     DOCUMENT_OUTPUTS,
     ROW_OUTPUTS,
@@ -26,6 +27,7 @@ from fastpack.datasets.outputs import (
 from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
 from fastpack.datasets.row_shares import Spans, copy_row_spans, fill_window_spans, window_document_ends
+from fastpack.datasets.shard_masks import ShardMasks
 from fastpack.datasets.span_groups import will_need_spans
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
@@ -222,7 +224,8 @@ class RowDataset(Dataset):
             Arrays by output name. No two of them may share memory, and no other thread may write to them meanwhile.
 
             - input_ids, labels, doc_ids, position_ids: [B, L], C-contiguous, all int64 or all int32. position_ids
-              count from 0 in every document and every row.
+              count from 0 in every document and every row. Labels are -100 where the loss mask of the token file
+              says that the token does not count (see `pack_conversations`).
             - cu_seqlens: int32 [n], the ends of documents and rows in the batch taken as one sequence of B * L tokens,
               after a leading 0 (as FlashAttention expects); remaining entries repeat the last one. None is replaced by
               an array of exactly the required length.
@@ -312,12 +315,13 @@ class RowDataset(Dataset):
 class WindowDataset(RowDataset):
     """Base class of the datasets whose samples are windows of `_window` tokens."""
 
-    _not_pickled: ClassVar[tuple[str, ...]] = ("_windows", "_format")
+    _not_pickled: ClassVar[tuple[str, ...]] = ("_windows", "_format", "_masks")
     _windows: Windows
     _window: int
     _eos: int | None
     _negative = False  # whether negative indices count from the end
     _format: TokenRows  # of the windows; set with them
+    _masks: ShardMasks | None = None  # which labels are -100; set with them
 
     @property
     def _row_format(self) -> TokenRows:
@@ -326,6 +330,8 @@ class WindowDataset(RowDataset):
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         block = self._format.block_in(arrays)
         fill_rows(self._windows.groups(index, self._negative), arrays, block, self._eos, rows)
+        if self._masks is not None and block is None and "labels" in arrays:
+            mask_labels(self._masks, self._windows, index, self._negative, arrays["labels"], rows)
 
     def row_spans(self, indices: Indices) -> RowSpans:
         """Return where the tokens of samples lie in the files, without reading them.
@@ -367,6 +373,8 @@ class WindowDataset(RowDataset):
 
     def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
         fill_window_spans(self._windows, self._eos, spans, arrays, self._negative)
+        if self._masks is not None and "labels" in arrays:
+            mask_span_labels(self._masks, self._windows, spans, self._negative, arrays["labels"])
 
     def _will_need_spans(self, spans: Spans) -> None:
         will_need_spans(self._windows, spans.samples, spans.starts, spans.lengths + 1, self._negative)

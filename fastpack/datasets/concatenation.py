@@ -55,7 +55,8 @@ class Concatenation(RowDataset):
         self._windows: Windows | None = None
         self._window_format: TokenRows | None = None
         datasets = [dataset for dataset in self._row_datasets if isinstance(dataset, WindowDataset)]
-        if datasets and len(datasets) == len(self.datasets) and len({dataset._eos for dataset in datasets}) == 1:
+        alike = len(datasets) == len(self.datasets) and len({dataset._eos for dataset in datasets}) == 1
+        if alike and all(dataset._masks is None for dataset in datasets):
             self._eos, self._window_format = datasets[0]._eos, datasets[0]._format
             self._windows = concatenated_windows([dataset._windows for dataset in datasets])
 

@@ -15,6 +15,7 @@ from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_manifest, tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
+from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.token_streams import TokenStream
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -159,6 +160,7 @@ class MemoryMappedDataset(WindowDataset):
         else:
             self._windows = Windows(shard_openers(self._files), n_windows, self.seq_len, self.seq_len)
         self._format = TokenRows(self.seq_len - 1, self._eos is not None)
+        self._masks = find_masks(self._files)
         self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect is faster for one lookup
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
@@ -167,6 +169,8 @@ class MemoryMappedDataset(WindowDataset):
         if index < 0 or index >= self._total:
             raise IndexError(f"Index {index} out of range [0, {self._total})")
         self._check_open()
+        if self._masks is not None:
+            return self._masked(index)
         shard = bisect_right(self._bounds, index) - 1
         window = self._windows.window(shard, (index - self._bounds[shard]) * self.seq_len)
         tokens = window.astype(np.int64)
@@ -176,6 +180,10 @@ class MemoryMappedDataset(WindowDataset):
         kernels.mask_labels(tokens, self._eos, labels)
         kernels.doc_ids(tokens[:-1], self._eos, doc_ids)
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
+
+    def _masked(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
+        """Return a sample of shards with loss masks: a batch of one."""
+        return {name: array[0] for name, array in self.batch([index]).items()}
 
     def _token_files(self) -> Sequence[str]:
         return SegmentPaths(self._files)

@@ -19,6 +19,7 @@ from fastpack.datasets.recorded_tokenizers import (
     tokenizer_of_shards,
 )
 from fastpack.datasets.row_format import TokenRows
+from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.token_streams import TokenStream, is_packed, open_named_files, open_stream
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
@@ -335,8 +336,9 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self._format = self._block_format()
         if self._stream is not None:
             n_blocks = (self._stream.n_tokens - self.block_size) // self._step + 1
-            self._windows = self._stream.windows(n_blocks, self._window, self._step)
+            self._windows, self._masks = self._stream.windows(n_blocks, self._window, self._step), self._stream.masks()
             return
+        self._masks = find_masks([self._shard] if self._files is None else self._files)
         if self._files is None:
             self._windows = self._cut((self._file.n_tokens - self.block_size) // self._step + 1, self._step)
             return

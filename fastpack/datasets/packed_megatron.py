@@ -11,6 +11,7 @@ from fastpack import kernels
 from fastpack.datasets.packed_blocks import BlockDataset
 from fastpack.datasets.read_windows import ReadChosenWindows
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_file
+from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.windows import ChosenWindows
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, is_remote
@@ -105,6 +106,7 @@ class PackedMemMapDatasetMegatron(BlockDataset):
             self._total = kernels.block_starts(indexed.index, self.block_size * size, first, starts)
         self._format = self._block_format()
         self._starts = starts[: self._total] // size
+        self._masks = find_masks([self._shard])
         if is_remote(self.raw_data_path):
             self._windows = ReadChosenWindows(self._shard, self._starts, self._window)
         else:

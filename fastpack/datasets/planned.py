@@ -12,10 +12,12 @@ from fastpack import kernels
 from fastpack.datasets.base import Indices, RowDataset
 from fastpack.datasets.document_table import DocumentTable
 from fastpack.datasets.file_spans import RowSpans
+from fastpack.datasets.loss_labels import IGNORED
 from fastpack.datasets.outputs import LOSS_MASK, OUTPUTS, PAIR_OUTPUTS, ROW_OUTPUTS, WHOLE_OUTPUTS, Arrays
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import PlannedRows
 from fastpack.datasets.segment_reader import Numbers, SegmentReader
+from fastpack.datasets.shard_masks import FileMasks
 from fastpack.datasets.window_groups import RowNumbers, check_fit
 from fastpack.display import facts
 from fastpack.errors import FormatError
@@ -83,6 +85,8 @@ class PlannedDataset(RowDataset):
     - cu_seqlens and max_seqlen include padding as segments: the last entry of cu_seqlens is B * L.
     - loss_mask: bool [B, L], whether the label is not -100.
 
+    Labels are also -100 where the loss mask of a source says that the token does not count (see `pack_conversations`).
+
     The dataset pickles as the path of the plan. Document boundaries of a source are read when a batch first needs
     them, and take 16 bytes per document.
 
@@ -108,7 +112,15 @@ class PlannedDataset(RowDataset):
 
     _subject = "plan_path"
     _shown = facts(rows="_total", seq_length="seq_length", sources=lambda self: self.plan.sources, closed="_closed")
-    _not_pickled: ClassVar[tuple[str, ...]] = ("plan", "_format", "_table", "_reader", "_passes", "_file_sources")
+    _not_pickled: ClassVar[tuple[str, ...]] = (
+        "plan",
+        "_format",
+        "_table",
+        "_reader",
+        "_passes",
+        "_file_sources",
+        "_masks",
+    )
 
     def __init__(
         self,
@@ -135,6 +147,7 @@ class PlannedDataset(RowDataset):
         self._file_sources = {id(file): source for file, source in zip(passes, self.plan.sources, strict=True)}
         self._reader = SegmentReader(self._table.files)
         self._passes = self._table.passes(self._reader.first_tokens)
+        self._masks = FileMasks(dict(enumerate(self._table.files)))
         self._format = PlannedRows(self.plan.seq_length, True, names=self.outputs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -245,9 +258,25 @@ class PlannedDataset(RowDataset):
             place = (group.addresses, row if rows is None else rows[row], column, length, number)
             misfit = kernels.fill_segments(*place, self.pad_token_id, group.dtype_selector, *columns)
             check_fit(misfit, group.dtype_selector)
+        if "labels" in outputs:
+            self._mask_labels(places, outputs["labels"], rows)
         if LOSS_MASK in arrays:
             chosen = slice(None) if rows is None else rows
             arrays[LOSS_MASK][chosen] = outputs["labels"][chosen] != -100
+
+    def _mask_labels(self, places: _Places, labels: npt.NDArray[Any], rows: RowNumbers | None) -> None:
+        """Set the labels of tokens that do not count to -100; the last label of a segment is -100 anyway."""
+        if not self._masks.exist:
+            return
+        files = np.searchsorted(self._reader.first_tokens, places.first, side="right") - 1
+        starts = places.first - self._reader.first_tokens[files]
+        targets = places.row if rows is None else rows[places.row]
+        chosen = (places.first >= 0) & (places.length > 1)
+        fields = (files, starts + 1, targets, places.column, places.length - 1)
+        for file, start, row, column, length in zip(*(field[chosen].tolist() for field in fields), strict=True):
+            mask = self._masks.of(file)
+            if mask is not None:
+                labels[row, column : column + length][~mask.read(start, start + length)] = IGNORED
 
     def _places(self, index: Numbers) -> _Places:
         """Return where the segments of rows come from and go; FormatError for tokens that a document does not have."""

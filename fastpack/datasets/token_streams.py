@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import Opener
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.shard_masks import ShardMasks
 from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
 from fastpack.datasets.windows import Windows, row_numbers
 from fastpack.errors import DataWarning, FormatError
@@ -20,6 +21,7 @@ from fastpack.io import PathLike, as_path, is_remote
 from fastpack.tokens.common_fingerprint import described_files
 from fastpack.tokens.flat.shard_warnings import find_warnings
 from fastpack.tokens.formats import formats_of, open_tokens
+from fastpack.tokens.loss_mask import open_loss_mask
 from fastpack.tokens.manifest.manifest_shards import ManifestShards, first_odd, open_shards
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import TokenSegment
@@ -56,6 +58,11 @@ class TokenStream:
         if is_remote(self.segments[0].path):
             return ReadWindows(self.segments, [n_windows], n_tokens, step)
         return Windows(shard_openers(self.segments), [n_windows], n_tokens, step)
+
+    def masks(self) -> ShardMasks | None:
+        """Return the loss mask of all tokens; None without one."""
+        mask = open_loss_mask(self._tokens)
+        return None if mask is None else ShardMasks([], mask)
 
     def shards(self) -> list[TokenSegment]:
         """Return the runs of tokens as shards; ValueError for a format with one run per document."""

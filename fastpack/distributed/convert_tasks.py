@@ -22,6 +22,7 @@ from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.convert import ConvertResult, describe, kept_result, open_sources, outputs_of
 from fastpack.tokens.convert_dtypes import check_blocks, choose_dtype
 from fastpack.tokens.convert_sources import find_shards
+from fastpack.tokens.document_masks import corpus_mask
 from fastpack.tokens.formats import format_named
 from fastpack.tokens.interop_formats import output_files
 from fastpack.tokens.token_corpus import TokenCorpus, joined
@@ -138,9 +139,9 @@ def collect_conversion(
     encoded = TokenCorpus([_stream(one.path, one.n_bytes, dtype) for one in found])
     with open_sources(fields["paths"], fields["source_format"], fields["source_dtype"], eos) as files:
         tokenizer = common_fingerprint(files, fields["mix_tokenizers"])
-        corpus = TokenCorpus.of(joined(files, eos))
-        result, lengths = describe(files, corpus, outputs, dtype, eos)
-        paths = outputs.write(encoded, lengths, dtype, tokenizer, progress)
+        whole = joined(files, eos)
+        result, lengths = describe(files, TokenCorpus.of(whole), outputs, dtype, eos)
+        paths = outputs.write(encoded, lengths, dtype, tokenizer, corpus_mask(whole), progress)
         return replace(result, outputs=list(map(str, paths)))
 
 

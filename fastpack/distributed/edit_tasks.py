@@ -33,6 +33,7 @@ from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.errors import DataWarning
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_tokens
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
 from fastpack.tokens.edit.edit_result import (
@@ -50,6 +51,7 @@ from fastpack.tokens.edit.shuffle import shuffled_documents, shuffled_lines
 from fastpack.tokens.edit.shuffle_order import check_chunk
 from fastpack.tokens.formats import format_named
 from fastpack.tokens.interop_formats import first_output
+from fastpack.tokens.mask_bits import MaskBits
 
 Shuffling: TypeAlias = Literal["shuffle pbin", "shuffle jsonl", "chunk pbin", "chunk jsonl"]
 
@@ -183,7 +185,7 @@ def shuffle_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
     complete = _complete_edit(json.dumps(settings), arguments["of"])
     if isinstance(complete, Exception):
         raise complete
-    (documents, order, size, _), borders, warned = complete
+    (documents, order, size, *_), borders, warned = complete
     first, end = borders[arguments["number"] : arguments["number"] + 2]
     ids = order[first:end]
     lengths = documents.lengths[ids]
@@ -267,9 +269,23 @@ def _concatenate_shuffled(
         return EditResult(target, n_documents, None, n_bytes)
     _, common = common_tokens(plan.settings["paths"], **_common_options(plan.settings["options"]))
     row, encoded = format_named(plan.settings["format"]), np.dtype(f"u{size}")
-    n_empty = concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common)
+    mask = _mask(plan)
+    n_empty = concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common, mask)
     n_tokens = sum(output.n_bytes for output in outputs) // size
     return EditResult(target, n_documents - n_empty, n_tokens, written_bytes(row, target), n_empty_dropped=n_empty)
+
+
+def _mask(plan: Plan) -> MaskBits | None:
+    """Return the loss mask of a shuffle; the order is computed again only if a source has a mask."""
+    paths, options = plan.settings["paths"], plan.settings["options"]
+    masks = DocumentMasks()
+    common_tokens(paths, masks.add, **_common_options(options) | {"mix_tokenizers": True})
+    if not masks.exist:
+        return None
+    edit = _EDITS[plan.settings["kind"]](paths, **options)
+    assert edit.masks is not None
+    assert edit.token_size is not None
+    return edit.masks.bits(edit.order, edit.documents.lengths // edit.token_size)
 
 
 def _common_options(options: Mapping[str, Any]) -> dict[str, Any]:

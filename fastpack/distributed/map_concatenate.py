@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastpack.distributed.plan import Done, Task, check_size
 from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes
 from fastpack.tokens.edit.edit_result import EmptyDocuments
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.token_file import TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
@@ -120,17 +121,19 @@ def concatenate_tokens(
     policy: ExistencePolicy,
     advance: Callable[[int], None],
     fingerprint: TokenizerFingerprint | None = None,
+    mask: MaskBits | None = None,
 ) -> int:
     """Write the token file of the documents of all outputs; return how many empty ones the format cannot store.
 
     Raises TargetExists by the policy.
 
     encoded, stored: the dtypes of the tokens in the outputs and in the token file; fingerprint: of their tokenizer.
+    mask: of all tokens.
     """
     assert row.create is not None
     empty = EmptyDocuments(row)
     with row.create(as_path(target), stored, policy) as writer:
-        writer.fingerprint = fingerprint
+        writer.fingerprint, writer.mask = fingerprint, mask
         writer.reserve(sum(one.n_bytes for one in outputs) // encoded.itemsize)
         for one in outputs:
             blocks = (block.view(encoded.newbyteorder("<")) for block in output_blocks([one], advance))

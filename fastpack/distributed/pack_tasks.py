@@ -1,12 +1,15 @@
 """`pack` as tasks: tokenise chunks of the sources, then concatenate the tokens into the output files.
 
 The file of a task contains the tokens of its documents in the format of the output, then their lengths in tokens,
-int64. Concatenated in order they are, byte for byte, what `pack_files` writes.
+int64. Concatenated in order they are, byte for byte, what `pack_files` writes. Of conversations, the result of a task
+also has their loss mask, as text.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -28,10 +31,11 @@ from fastpack.distributed.map_concatenate import (
 from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.encoder import Counts, Encoder, EncoderSpec
+from fastpack.packing.chat_encoder import build_encoder
+from fastpack.packing.encoder import ChatCounts, Counts, Encoder, EncoderSpec
 from fastpack.packing.output_formats import stored_dtype
-from fastpack.packing.pack_job import is_to_write, prepare_encoder, warn_of_inner_eos
-from fastpack.packing.pack_result import PackResult, Skipped
+from fastpack.packing.pack_job import chat_result, is_to_write, prepare_encoder, warn_of_inner_eos
+from fastpack.packing.pack_result import ChatResult, PackResult, Skipped
 from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, check_encoded, skipped_lines
 from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_batches import lines_before, read_chunk
@@ -39,6 +43,7 @@ from fastpack.packing.source_indexes import check_indexes
 from fastpack.packing.targets import Target, targets_of
 from fastpack.packing.tokenizer_files import tokenizer_files
 from fastpack.tokens.formats import format_named
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
@@ -86,7 +91,7 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
     """
     encoder, spec, note = _encoder(json.dumps(settings))
     chosen = PackSettings.from_json(settings)
-    lengths, counts = array("q"), Counts()
+    lengths, counts, chats, mask = array("q"), Counts(), ChatCounts(), MaskBits()
     chunks: list[tuple[int, list[tuple[int, str]]]] = []
     with AtomicFile(path, follow=False) as file:
         for number, chunk, n_chunks in arguments["chunks"]:
@@ -95,7 +100,9 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
             for batch in read_chunk(source, chunk, n_chunks, MAX_BATCH_BYTES):
                 encoded = encoder.encode(batch.batch)
                 check_encoded(batch, encoded, chosen.on_error, partial(lines_before, source, chunk, n_chunks))
-                counts = counts.plus(encoded.counts)
+                counts, chats = counts.plus(encoded.counts), chats.plus(encoded.chats)
+                if encoded.mask is not None:
+                    mask.append(encoded.mask)
                 skipped += skipped_lines(batch, encoded)
                 if len(encoded.tokens):
                     file.write(encoded.tokens)
@@ -108,14 +115,28 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
     done = {"documents": len(lengths), "tokens": n_tokens, "token_size": spec.token_size, "chunks": chunks}
     fingerprint = None if spec.fingerprint is None else asdict(spec.fingerprint)
     engine = spec.tokenizer.engine
+    if chosen.chat is not None:
+        done |= {"chats": chats, "mask": base64.b64encode(zlib.compress(mask.tail(0), 1)).decode()}
     return {**done, "counts": counts, "engine": engine, "engine_note": note, "tokenizer": fingerprint}
+
+
+def _joined_mask(tasks: Sequence[Done]) -> MaskBits | None:
+    """Return the loss mask of all tasks; None if they packed texts."""
+    if "mask" not in tasks[0].result:
+        return None
+    whole = MaskBits()
+    for task in tasks:
+        part, n_tokens = MaskBits(), task.result["tokens"]
+        part.restore(0, zlib.decompress(base64.b64decode(task.result["mask"])), n_tokens)
+        whole.append(part.read(0, n_tokens))
+    return whole
 
 
 @lru_cache(maxsize=1)
 def _encoder(settings: str) -> tuple[Encoder, EncoderSpec, str | None]:
     """Return the encoder; it is built once per process, because the choice of the engine reads sample documents."""
     spec, choice = prepare_encoder(PackSettings.from_json(json.loads(settings)))
-    return Encoder(spec, choice.tokenizer), spec, choice.sentence
+    return build_encoder(spec, choice.tokenizer), spec, choice.sentence
 
 
 def collect_pack(
@@ -128,8 +149,9 @@ def collect_pack(
     settings = PackSettings.from_json(plan.settings)
     targets = targets_of(settings)
     kept = [not may_write(target.output, if_exists) for target in targets]
+    kind = PackResult if settings.chat is None else ChatResult
     if all(kept):
-        return [PackResult(target.output, 0, 0, kept_existing=True) for target in targets]
+        return [kind(target.output, 0, 0, kept_existing=True) for target in targets]
     done = results(plan)
     finished = [(task, done[task.name]) for task in plan.needed]
     advance = byte_counter(progress, sum(_n_bytes(found) for _, found in finished))
@@ -139,7 +161,7 @@ def collect_pack(
         last = first + len(target.sources)
         own = [(task, found) for task, found in finished if first <= task.arguments["chunks"][0][0] < last]
         if keeps:
-            packed.append(PackResult(target.output, 0, 0, kept_existing=True))
+            packed.append(kind(target.output, 0, 0, kept_existing=True))
         else:
             packed.append(_concatenate(target, settings.format, [found for _, found in own], if_exists, advance))
             packed[-1].skipped.extend(_skipped(own, plan.settings, len(target.sources) > 1))
@@ -162,16 +184,22 @@ def _concatenate(
     stored = stored_dtype(format, size)
     recorded = first.get("tokenizer")
     fingerprint = None if recorded is None else TokenizerFingerprint(**recorded)
-    concatenate_tokens(outputs, stored, stored, format_named(format), target.output, policy, advance, fingerprint)
+    mask = _joined_mask(tasks)
+    concatenate_tokens(outputs, stored, stored, format_named(format), target.output, policy, advance, fingerprint, mask)
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
     warn_of_inner_eos(target.output, counts)
-    return PackResult(
+    result = PackResult(
         target.output,
         documents=sum(output.n_documents for output in outputs),
         tokens=n_bytes // size,
         engine=first["engine"],
         engine_note=first["engine_note"],
         **counts._asdict(),
+    )
+    if mask is None:
+        return result
+    return chat_result(
+        result, mask.n_counted, reduce(ChatCounts.plus, (done.result["chats"] for done in tasks), ChatCounts())
     )
 
 

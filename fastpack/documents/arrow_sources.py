@@ -22,6 +22,7 @@ from fastpack.documents.text_columns import (
     WRONG_COLUMNS,
     TextBatch,
     column_of,
+    json_rows,
     missing_column,
     text_batches,
     values_at,
@@ -35,9 +36,10 @@ STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _CSV_BLOCK = 16 << 20  # bytes; a row must fit into it
 
 
-def open_table(path: str, kind: SourceFormat, names: Sequence[str] | None) -> TextTable:
+def open_table(path: str, kind: SourceFormat, names: Sequence[str] | None, *, as_rows: bool = False) -> TextTable:
     """Open a Parquet, Arrow, CSV or TSV file for its column `names`, a path into nested fields; None: no column.
 
+    as_rows: a text is a row as a JSON object with those of the columns `names` that the file has (Parquet and Arrow).
     Raises ValueError for a column that does not exist or does not contain strings, FormatError for a damaged file,
     MissingExtra without pyarrow.
     """
@@ -46,8 +48,10 @@ def open_table(path: str, kind: SourceFormat, names: Sequence[str] | None) -> Te
     except ImportError:
         raise MissingExtra("pyarrow", "arrow", f"{path}, a {kind} file") from None
     if kind == "parquet":
-        return ParquetTable(path, names)
-    return ArrowTable(path, names) if kind == "arrow" else CsvTable(path, names, "\t" if kind == "tsv" else ",")
+        return ParquetTable(path, names, as_rows)
+    if kind == "arrow":
+        return ArrowTable(path, names, as_rows)
+    return CsvTable(path, names, "\t" if kind == "tsv" else ",")
 
 
 class TextTable:
@@ -56,10 +60,26 @@ class TextTable:
     kind: str
     missing = NULL  # length of a text that is missing
     schema: Any  # pyarrow.Schema of all columns
+    _names: Sequence[str] = ()
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, as_rows: bool = False) -> None:
+        self.path, self._as_rows = path, as_rows
         self._size = size_of(path)
+
+    def _column_names(self, names: Sequence[str] | None) -> Sequence[str]:
+        """Return the path of the column, or the columns, that are read."""
+        if names is None:
+            return ()
+        if not self._as_rows:
+            return column_of(self.schema, names, self.path)
+        found = [name for name in names if name in self.schema.names]
+        if not found:
+            raise missing_column(self.path, " or ".join(names[:3]), self.schema.names)
+        return found
+
+    def _values(self, batch: Any) -> Any:
+        """Return the texts of a record batch as an array."""
+        return json_rows(batch, self._names) if self._as_rows else values_at(batch, self._names)
 
     def group_rows(self) -> npt.NDArray[np.int64] | None:
         """Return the number of rows of each group; None if only reading the whole file would tell."""
@@ -100,13 +120,13 @@ class ParquetTable(TextTable):
 
     kind = "parquet"
 
-    def __init__(self, path: str, names: Sequence[str] | None) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, names: Sequence[str] | None, as_rows: bool = False) -> None:
+        super().__init__(path, as_rows)
         self._metadata: Any = None
         with _format_errors(path, self.kind), self._open() as file:
             self._metadata, self.schema = file.metadata, file.schema_arrow
-        self._names = () if names is None else column_of(self.schema, names, path)
-        self._column = ".".join(self._names)
+        self._names = self._column_names(names)
+        self._columns = list(self._names) if as_rows else [".".join(self._names)]
 
     @property
     def codecs(self) -> list[str]:
@@ -141,15 +161,18 @@ class ParquetTable(TextTable):
             for group in range(int(np.searchsorted(ends, first_row, side="right")), len(ends)):
                 row = int(ends[group] - group_rows[group])
                 n_rows = self._rows_per_batch(group, n_bytes)
-                for batch in file.iter_batches(n_rows, [group], [self._column], use_threads=False):
+                for batch in file.iter_batches(n_rows, [group], self._columns, use_threads=False):
                     row += len(batch)
-                    yield row - len(batch), values_at(batch, self._names), self._size * row // int(ends[-1])
+                    yield row - len(batch), self._values(batch), self._size * row // int(ends[-1])
 
     def _rows_per_batch(self, group: int, n_bytes: int) -> int:
         metadata = self._metadata.row_group(group)
         columns = (metadata.column(i) for i in range(metadata.num_columns))
-        size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == self._column)
+        size = sum(column.total_uncompressed_size for column in columns if self._is_read(column.path_in_schema))
         return int(min(MAX_ROWS, max(1, _BATCHES_READ * n_bytes * metadata.num_rows // max(1, size))))
+
+    def _is_read(self, column: str) -> bool:
+        return column in self._columns or (self._as_rows and column.split(".")[0] in self._columns)
 
 
 class ArrowTable(TextTable):
@@ -157,17 +180,18 @@ class ArrowTable(TextTable):
 
     kind = "arrow"
 
-    def __init__(self, path: str, names: Sequence[str] | None) -> None:
+    def __init__(self, path: str, names: Sequence[str] | None, as_rows: bool = False) -> None:
         import pyarrow as pa
 
-        super().__init__(path)
+        super().__init__(path, as_rows)
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
         with _format_errors(path, self.kind), self._open() as (reader, _):
             self.schema = reader.schema
             if not isinstance(reader, pa.ipc.RecordBatchFileReader):
                 self._check_end()
-        self._names = () if names is None else column_of(self.schema, names, path)
-        self._options.included_fields = [self.schema.get_field_index(name) for name in self._names[:1]]
+        self._names = self._column_names(names)
+        read = self._names if as_rows else self._names[:1]
+        self._options.included_fields = [self.schema.get_field_index(name) for name in read]
 
     def _check_end(self) -> None:
         """Raise FormatError for a stream without its end marker: pyarrow takes any end after a message as the end."""
@@ -213,7 +237,7 @@ class ArrowTable(TextTable):
         row = 0
         for batch, done in self._batches():
             if row + len(batch) > first_row:
-                yield row, values_at(batch, self._names), done
+                yield row, self._values(batch), done
             row += len(batch)
 
 

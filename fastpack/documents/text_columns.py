@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 MAX_ROWS = 16_384  # rows per batch
 NULL, WRONG_COLUMNS = -1, -2  # lengths of texts that are missing, by reason
@@ -131,3 +132,20 @@ def values_at(batch: Any, names: Sequence[str]) -> Any:
         return array  # `text_batches` validates it, and finds invalid UTF-8 per document
     array.validate(full=True)
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def json_rows(batch: Any, names: Sequence[str]) -> Any:
+    """Return the rows of a record batch as an array of JSON objects of the columns `names`.
+
+    Missing fields of structs are left out, as in JSON Lines: Arrow stores them as null. A null named "content" stays.
+    """
+    import pyarrow as pa
+
+    rows = batch.select(list(names)).to_pylist()
+    return pa.array([orjson.dumps(_without_nulls(row), default=repr) for row in rows], pa.large_binary())
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(one) for k, one in value.items() if one is not None or k == "content"}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.errors import FormatError, MissingExtra
-from fastpack.io import CHECKSUMS, TOKENIZER, AnyPath, Progress, stat_of
+from fastpack.io import CHECKSUMS, SIDES, AnyPath, Progress, stat_of
 from fastpack.io.checksums import compute_checksums, read_checksums, sidecar_path, write_checksums
 
 _ANEW = "`fastpack verify --write-checksums` writes them anew"
@@ -71,5 +71,5 @@ def _with_sums(path: AnyPath) -> list[AnyPath]:
 
 def _files_of(folder: AnyPath) -> list[AnyPath]:
     """Return the files of a dataset, without partial files and checksums."""
-    partial = (".partial", ".journal", CHECKSUMS, TOKENIZER)
+    partial = (".partial", ".journal", CHECKSUMS, *SIDES)
     return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.endswith(partial))

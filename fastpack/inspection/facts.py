@@ -168,6 +168,7 @@ class FingerprintFacts(TypedDict):
     eos_token_id: Annotated[Count, "the token that ends documents"]
 
 
+LossTokens = Annotated[Count | None, "tokens that count in the loss; null without a loss mask"]
 Fingerprint = Annotated[FingerprintFacts | None, "the recorded tokenizer; null if it is not recorded for all files"]
 
 
@@ -231,6 +232,7 @@ class PackedFacts(InspectResult):
     samples_at: Annotated[list[PackedSamplesAt], "number of samples at each `--seq-len`"]
     packing: Packing
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 
@@ -256,6 +258,7 @@ class ShardFacts(InspectResult):
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     packing: Packing
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 
@@ -276,6 +279,7 @@ class TokenFileFacts(InspectResult):
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     packing: Packing
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 
@@ -294,6 +298,7 @@ class ManifestFacts(InspectResult):
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     packing: Packing
     fingerprint: Fingerprint
+    loss_tokens: LossTokens
     digest: Digest
 
 

@@ -13,6 +13,7 @@ from fastpack.inspection.inspect import TABLE_SUFFIXES
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import PathLike, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, open_documents
+from fastpack.tokens.loss_mask import open_loss_mask
 from fastpack.webdataset.metadata import meta_path
 
 Found = dict[str, Any]
@@ -58,7 +59,7 @@ def preview_packed(path: PathLike, reader: Reader, start: int = 0) -> Iterator[F
     `Reader.describe`, and ValueError if there is no document `start`.
     """
     with open_documents(path) as file:
-        number, known = start, start + _ROWS
+        number, known, mask = start, start + _ROWS, open_loss_mask(file)
         rows = file.document_rows(0, known)
         if start and start >= len(rows):
             raise ValueError(f"{path}: there is no document {start}: the file has {len(rows)}, counted from 0")
@@ -66,7 +67,10 @@ def preview_packed(path: PathLike, reader: Reader, start: int = 0) -> Iterator[F
             while number < len(rows):
                 first, n_tokens = rows[number].tolist()
                 tokens = file.tokens(first, first + n_tokens)
-                yield {"document": number, "start": first, **reader.describe(tokens, n_tokens, path, first)}
+                described = reader.describe(tokens, n_tokens, path, first)
+                if mask is not None:
+                    described["loss_mask"] = mask.read(first, first + len(described["ids"])).tolist()
+                yield {"document": number, "start": first, **described}
                 number += 1
             if len(rows) < known:
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fastpack.escape import escape_line, escape_text
@@ -112,6 +113,17 @@ def _token_lines(found: dict[str, Any], eos: int | None, shades: bool) -> Iterat
         if more:
             lines[-1] += "..." if shades else "|..."
         yield from _labelled("tokens", lines)
+    if (mask := found.get("loss_mask")) is not None:
+        shown = list(map(str, ids)) if pieces is None else [piece.replace("\n", "\\n") for piece in pieces]
+        counted = _runs(shown, mask, "" if pieces is not None else " ")
+        yield from _labelled("loss", [" ... ".join(counted) or "no token counts"])
+
+
+def _runs(shown: list[str], mask: list[bool], separator: str) -> Iterator[str]:
+    """Yield each run of consecutive tokens that count."""
+    for counts, group in groupby(zip(shown, mask, strict=True), key=lambda pair: pair[1]):
+        if counts:
+            yield separator.join(text for text, _ in group)
 
 
 def _barred(pieces: list[str], is_eos: list[bool], ids: list[int]) -> list[str]:

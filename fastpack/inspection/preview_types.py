@@ -24,6 +24,7 @@ class PackedDocument(TypedDict):
     pieces: Pieces
     ends_with_eos: EndsWithEos
     text: Annotated[str | None, "text of `ids`; null without a tokenizer"]
+    loss_mask: NotRequired[Annotated[list[bool], "whether each of `ids` counts in the loss; only with a loss mask"]]
 
 
 class ShardDocument(TypedDict):

@@ -1,4 +1,4 @@
-"""The tokenizer that is recorded with a token file: what `info` shows and `verify` checks."""
+"""The tokenizer and the loss mask next to a token file: what `info` shows and `verify` checks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fastpack.io import AnyPath
 from fastpack.tokens.common_fingerprint import CommonFingerprint, described_files
 from fastpack.tokens.flat.shard_warnings import token_dtype
 from fastpack.tokens.formats import formats_of
+from fastpack.tokens.loss_mask import mask_of_file, mask_path, open_loss_mask
 from fastpack.tokens.token_file import TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, load_fingerprint, side_path
 
@@ -52,6 +53,26 @@ def check_tokenizer(path: AnyPath, report: VerifyReport, options: VerifyOptions)
     if fingerprint is not None and found.first is not None:
         _check_options(side_path(found.first[0]), fingerprint, report, options)
     return fingerprint
+
+
+def check_loss_mask(path: AnyPath, report: VerifyReport) -> None:
+    """Check the loss masks of a token file against it: a damaged or stale mask is an error, as readers refuse it."""
+    row = next(iter(formats_of(path)), None)
+    for file in [] if row is None else _files(path, row, None):
+        try:
+            mask_of_file(file)
+        except FormatError as error:
+            report.add("error", mask_path(file), error.offset, str(error.found), str(error.expected))
+
+
+def loss_tokens(path: AnyPath, row: TokenFormat, options: InspectOptions) -> int | None:
+    """Return the number of tokens that count in the loss; None without a mask, or if it cannot be read."""
+    try:
+        with row.open(path, None if options.dtype is None else token_dtype(options.dtype), None) as tokens:
+            mask = open_loss_mask(tokens)
+    except (FormatError, ValueError, OSError):
+        return None  # `verify` reports it
+    return None if mask is None else mask.n_counted
 
 
 def _check_options(side: str, fingerprint: TokenizerFingerprint, report: VerifyReport, options: VerifyOptions) -> None:

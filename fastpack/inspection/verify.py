@@ -13,7 +13,7 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
-from fastpack.inspection.recorded_tokenizer import check_tokenizer
+from fastpack.inspection.recorded_tokenizer import check_loss_mask, check_tokenizer
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, is_side_file, is_unfinished
 from fastpack.tokens.interop_formats import FOLDER_FORMATS
@@ -156,6 +156,7 @@ def verify(
         checked = replace(options, progress=share)
         if job.checker in _TOKENS.values():
             fingerprint = check_tokenizer(job.path, report, options)
+            check_loss_mask(job.path, report)
             if fingerprint is not None and options.vocab_size is None:
                 checked = replace(checked, vocab_size=fingerprint.vocab_size)
         job.checker.check(job.path, report, checked)

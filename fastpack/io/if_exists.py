@@ -46,6 +46,8 @@ OVERWRITING = ("overwrite", "override")  # "override" is Modalities' word
 POLICIES = ("error", "skip", *OVERWRITING)
 CHECKSUMS = ".fpsum"  # suffix of the checksums of a file; see checksum_blocks.py
 TOKENIZER = ".fptok"  # suffix of the tokenizer fingerprint of a token file; see tokenizer_fingerprint.py
+MASK = ".mask"  # suffix of the loss mask of a token file; see mask_bits.py
+SIDES = (TOKENIZER, MASK)
 
 
 class TargetExists(FileExistsError, ValueError):

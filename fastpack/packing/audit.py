@@ -29,7 +29,7 @@ def _n_characters(texts: Sequence[str]) -> int:
 class Audit:
     """Compare the ids of an engine. share: of the documents; None: as many as take `TIME_SHARE` of the time."""
 
-    def __init__(self, tokenizer: Tokenizer, eod: int, share: float | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, eod: int | None, share: float | None) -> None:
         self._reference = tokenizer.own if isinstance(tokenizer, FasterTokenizer) else None
         self._eod, self._share = eod, share
         self._credit = self._seconds = 0.0

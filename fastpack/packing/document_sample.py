@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,9 @@ import orjson
 from fastpack import io as files
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
+from fastpack.packing.chat_encoder import ChatRenderer
+from fastpack.packing.conversations.conversation import PREFERENCES, Fault
+from fastpack.packing.conversations.sandbox import TemplateFault
 from fastpack.packing.settings import PackSettings, Source
 from fastpack.packing.source_batches import open_source_table, read_batches
 from fastpack.packing.utf8_texts import read_texts
@@ -33,6 +37,26 @@ def sample_texts(settings: PackSettings) -> list[str]:
             except FaultyDocument:
                 continue
     return texts
+
+
+def sample_chats(settings: PackSettings, renderer: ChatRenderer) -> list[str]:
+    """Return the texts of at most 4 MiB of conversations from positions in all sources, without faulty ones."""
+    texts: list[str] = []
+    for source, n_bytes in _shares(settings):
+        table = source.format != "jsonl"
+        lines = (row.encode() for row in sample_of_table(source, n_bytes)) if table else _sample_lines(source, n_bytes)
+        for line in lines:
+            with contextlib.suppress(Fault, TemplateFault):
+                texts.append(renderer.render(line).text)
+    return texts
+
+
+def is_preference(settings: PackSettings) -> bool:
+    """Return whether the first row of the sources is a preference pair: it has the keys `chosen` and `rejected`."""
+    source = settings.sources[0]
+    if source.format != "jsonl":
+        return all(name in open_source_table(source).schema.names for name in PREFERENCES)
+    return all(name in first_keys(source, None) for name in PREFERENCES)
 
 
 def sample_lines(settings: PackSettings) -> Iterator[bytes]:
@@ -62,8 +86,8 @@ def sample_of_table(source: Source, n_bytes: int) -> list[str]:
     return texts
 
 
-def first_keys(source: Source) -> list[str]:
-    """Return at most ten keys of a JSON Lines source's first document; none if it is not an object."""
+def first_keys(source: Source, limit: int | None = 10) -> list[str]:
+    """Return at most `limit` keys of a JSON Lines source's first document; none if it is not an object."""
     if source.format != "jsonl":
         return []
     line = next(_sample_lines(source, SAMPLE_BYTES), b"")
@@ -71,7 +95,7 @@ def first_keys(source: Source) -> list[str]:
         document = orjson.loads(line)
     except orjson.JSONDecodeError:
         return []
-    return list(document)[:10] if isinstance(document, dict) else []
+    return list(document)[:limit] if isinstance(document, dict) else []
 
 
 def _sample_lines(source: Source, n_bytes: int) -> Iterator[bytes]:

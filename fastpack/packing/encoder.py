@@ -14,6 +14,7 @@ from fastpack import io as files
 from fastpack.documents.json_blocks import compile_block_pattern
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.packing.audit import Audit
+from fastpack.packing.conversations.chat_settings import ChatSettings
 from fastpack.packing.special_tokens import SpecialRule, SpecialTokenFilter, count_inner
 from fastpack.packing.utf8_texts import Faulty, Utf8Texts, read_texts
 from fastpack.tokenizers.interface import END_OF_TEXT, FaultyText, Lengths, Tokenizer, Tokens, Utf8Tokenizer, quoted
@@ -27,7 +28,7 @@ class EncoderSpec:
 
     eos_token_id: the id of `eos_token`; token_size: in bytes; special: the rule for special tokens in texts; audit: the
     share of the documents that is compared with the reference library, None for 8 % of the time; fingerprint: of the
-    tokenizer, which is recorded with the output.
+    tokenizer, which is recorded with the output; chat: how rows are rendered, if they are conversations.
     """
 
     text_pattern: str
@@ -38,6 +39,7 @@ class EncoderSpec:
     special: SpecialRule = "keep"
     audit: float | None = None
     fingerprint: TokenizerFingerprint | None = None
+    chat: ChatSettings | None = None
 
 
 class Batch(NamedTuple):
@@ -65,6 +67,19 @@ class Counts(NamedTuple):
         return Counts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
+class ChatCounts(NamedTuple):
+    """Number of conversations of each kind, and of messages."""
+
+    messages: int = 0
+    sharegpt: int = 0
+    pairs: int = 0
+    turns: int = 0
+
+    def plus(self, other: Sequence[int]) -> ChatCounts:
+        """Return the sums."""
+        return ChatCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
 class Stop(NamedTuple):
     """Why the job ends: position in the batch, and reason; by_engine: an engine gave wrong ids."""
 
@@ -77,7 +92,8 @@ class Encoded(NamedTuple):
     """Encoded documents.
 
     tokens: of all documents, concatenated, little-endian, in the token size of the file. lengths: int64[n], in tokens.
-    faulty: (position in the batch, reason) of skipped documents. stop: why the job ends, if it ends here.
+    faulty: (position in the batch, reason) of skipped documents. stop: why the job ends, if it ends here. mask, chats:
+    of conversations, bool per token, and their counts.
     """
 
     tokens: Tokens
@@ -85,6 +101,8 @@ class Encoded(NamedTuple):
     faulty: list[tuple[int, str]]
     counts: Counts = Counts()
     stop: Stop | None = None
+    mask: npt.NDArray[np.bool_] | None = None
+    chats: ChatCounts = ChatCounts()
 
 
 class Encoder:
@@ -95,7 +113,7 @@ class Encoder:
         self._text_of = compile_pattern(spec.text_pattern)
         self._texts_of = compile_block_pattern(spec.text_pattern)
         self._tokenizer = tokenizer if tokenizer is not None else spec.tokenizer.build()
-        self._eod = spec.eos_token_id
+        self._eod: int | None = spec.eos_token_id
         self._dtype = np.dtype(f"<u{spec.token_size}")
         self._engine = spec.tokenizer.engine
         self._audit = Audit(self._tokenizer, spec.eos_token_id, spec.audit)
@@ -128,6 +146,7 @@ class Encoder:
             lengths = lengths[lengths > 0]
         tokens, lengths = self._skip_too_large(tokens, lengths, positions, faulty)
         faulty.sort()
+        assert self._eod is not None
         counts = Counts(*count_inner(tokens, lengths, self._eod), audited)
         return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty, counts, stop)
 
@@ -194,7 +213,7 @@ class Encoder:
         self, texts: Utf8Texts | list[str], positions: list[int], faulty: Faulty
     ) -> tuple[Sequence[str], tuple[Tokens, Lengths]]:
         """Return the texts that were encoded, and their tokens and lengths; those of bytes stay bytes if possible."""
-        if isinstance(texts, Utf8Texts) and self._utf8_tokenizer is not None:
+        if isinstance(texts, Utf8Texts) and self._utf8_tokenizer is not None and self._eod is not None:
             encoded = texts.encode(self._utf8_tokenizer, self._eod)
             if encoded is not None:
                 return texts, encoded

@@ -72,17 +72,18 @@ def check_index_is_kept(output: str, source: str, index_path: str | None) -> Non
         raise ValueError(f"{index} would be Megatron's index and that of {source}: choose another output")
 
 
-def stored_token_size(format: PackFormat, tokenizer: Tokenizer) -> int:
+def stored_token_size(format: PackFormat, tokenizer: Tokenizer, *, counts_added: bool = False) -> int:
     """Return the bytes per token in a format; ValueError if it cannot hold the ids of the vocabulary.
 
-    For `pbin` and `npy` it follows from the vocabulary without added tokens, as in Modalities.
+    For `pbin` and `npy` it follows from the vocabulary without added tokens, as in Modalities, unless `counts_added`.
     """
     n_ids = tokenizer.vocab_size
+    if counts_added or format not in RESUMABLE:
+        while tokenizer.token_of_id(n_ids) is not None:  # added tokens
+            n_ids += 1
     if format in RESUMABLE:
         n_bytes = token_size(n_ids)
         return max(n_bytes, SMALLEST_TOKEN) if format == "npy" else n_bytes
-    while tokenizer.token_of_id(n_ids) is not None:  # added tokens
-        n_ids += 1
     if format == "megatron":
         return 2 if n_ids < MEGATRON_NARROW else 4
     stored = format_named(format).dtypes

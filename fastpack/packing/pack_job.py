@@ -9,23 +9,29 @@ escape, and a token that does not fit into the token size of the file.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 from fastpack import io as files
 from fastpack.documents.json_fields import compile_pattern
 from fastpack.errors import DataWarning, spoken
 from fastpack.io import Progress
 from fastpack.io.atomic import OVERWRITE
-from fastpack.packing.document_sample import sample_texts
-from fastpack.packing.encoder import Counts, EncoderSpec
+from fastpack.packing.chat_encoder import ChatRenderer
+from fastpack.packing.conversations.chat_settings import ChatSettings
+from fastpack.packing.conversations.conversation import KINDS
+from fastpack.packing.document_sample import sample_chats, sample_texts
+from fastpack.packing.encoder import ChatCounts, Counts, EncoderSpec
 from fastpack.packing.output_formats import stored_token_size
-from fastpack.packing.pack_result import PackResult
+from fastpack.packing.pack_result import ChatResult, PackResult
 from fastpack.packing.packing_pipeline import OutputFile, Packer
 from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_indexes import NoteIndex, create_missing_indexes
 from fastpack.packing.targets import Target, targets_of
 from fastpack.packing.tokenizer_files import fingerprint_tokenizer
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 from fastpack.tokenizers.engines import Choice, choose_engine
-from fastpack.tokenizers.interface import Tokenizer
+from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.interface import END_OF_TEXT, Tokenizer
 from fastpack.tokens.journal import remove_finished_journal
 from fastpack.tokens.token_facts import inner_eos_text
 
@@ -56,7 +62,8 @@ def pack_files(
         if output is None:
             if settings.resume:
                 _warn_of_newer_sources(target)
-            results.append(PackResult(target.output, 0, 0, kept_existing=True))
+            kind = PackResult if settings.chat is None else ChatResult
+            results.append(kind(target.output, 0, 0, kept_existing=True))
         else:
             results.append(_result(output, choice))
     return results
@@ -70,6 +77,8 @@ def is_to_write(target: Target, settings: PackSettings) -> bool:
 
 def prepare_encoder(settings: PackSettings) -> tuple[EncoderSpec, Choice]:
     """Build the tokenizer and choose its engine; raise for everything in the settings that cannot work."""
+    if settings.chat is not None:
+        return _prepare_chat(settings, settings.chat)
     compile_pattern(settings.text_pattern)
     tokenizer = settings.tokenizer.build()
     n_bytes = stored_token_size(settings.format, tokenizer)
@@ -89,6 +98,30 @@ def prepare_encoder(settings: PackSettings) -> tuple[EncoderSpec, Choice]:
         settings.special_tokens_in_text,
         settings.audit,
         fingerprint_tokenizer(settings.tokenizer, tokenizer, eos_token_id),
+    )
+    return spec, choice
+
+
+def _prepare_chat(settings: PackSettings, chat: ChatSettings) -> tuple[EncoderSpec, Choice]:
+    """As `prepare_encoder`, for conversations: their tokenizer adds no special tokens, the template does."""
+    described = replace(settings.tokenizer, adds_special_tokens=False)
+    tokenizer = described.build()
+    if not isinstance(tokenizer, (HFTokenizer, BytesTokenizer)):
+        raise ValueError(f"{spoken('tokenizer')}: conversations need a Hugging Face tokenizer (or `bytes`)")
+    n_bytes = stored_token_size(settings.format, tokenizer, counts_added=True)
+    renderer = ChatRenderer(chat, tokenizer)
+    choice = choose_engine(described, tokenizer, settings.engine, lambda: sample_chats(settings, renderer))
+    eos = tokenizer.tokens.get("eos_token") if isinstance(tokenizer, HFTokenizer) else END_OF_TEXT
+    eos_token_id = None if eos is None else tokenizer.eod_id(str(eos))
+    fingerprint = None if eos_token_id is None else fingerprint_tokenizer(described, tokenizer, eos_token_id)
+    spec = EncoderSpec(
+        settings.text_pattern,
+        choice.spec,
+        -1 if eos_token_id is None else eos_token_id,
+        n_bytes,
+        audit=settings.audit,
+        fingerprint=fingerprint,
+        chat=chat,
     )
     return spec, choice
 
@@ -114,7 +147,7 @@ def _result(output: OutputFile, choice: Choice) -> PackResult:
             stacklevel=4,
         )
     warn_of_inner_eos(path, output.counts)
-    return PackResult(
+    result = PackResult(
         path,
         output.writer.n_documents,
         output.writer.n_tokens,
@@ -124,6 +157,17 @@ def _result(output: OutputFile, choice: Choice) -> PackResult:
         engine_note=choice.sentence,
         **output.counts._asdict(),
     )
+    mask = output.writer.mask
+    return result if mask is None else chat_result(result, mask.n_counted, output.chats)
+
+
+def chat_result(result: PackResult, loss_tokens: int, chats: ChatCounts) -> ChatResult:
+    """Return the result of packing conversations; DataWarning if no token counts."""
+    if result.tokens and not loss_tokens:
+        text = f"{result.path}: no token counts in the loss: the template renders nothing for the assistant"
+        warnings.warn(text, DataWarning, stacklevel=5)
+    kinds = {kind: getattr(chats, kind) for kind in KINDS if getattr(chats, kind)}
+    return ChatResult(**vars(result), loss_tokens=loss_tokens, turns=chats.turns, recognised=kinds)
 
 
 def warn_of_inner_eos(path: str, counts: Counts) -> None:

@@ -63,3 +63,35 @@ class PackResult(Result):
     eos_inside: int = 0
     documents_with_eos_inside: int = 0
     audited_documents: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class ChatResult(PackResult):
+    """The result of packing conversations: a `PackResult` in which a document is a conversation.
+
+    Attributes
+    ----------
+    loss_tokens
+        Number of tokens that count in the loss.
+    turns
+        Number of messages.
+    recognised
+        Number of conversations of each form that was recognised: "messages" (OpenAI), "sharegpt" and "pairs" (a prompt
+        and a completion); forms that did not occur are left out.
+    rejected
+        The result for the rejected conversations of preference pairs, of which this is then the result for the chosen
+        ones; else None.
+
+    Examples
+    --------
+    >>> from fastpack.packing.pack_result import ChatResult
+    >>> ChatResult("sft.pbin", documents=2, tokens=90, loss_tokens=40, turns=4)
+    ChatResult(path='sft.pbin', documents=2, tokens=90, loss_tokens=40, turns=4, skipped=0)
+    """
+
+    _shown = facts("path", "documents", "tokens", "loss_tokens", "turns", "skipped", "kept_existing")
+
+    loss_tokens: int = 0
+    turns: int = 0
+    recognised: dict[str, int] = field(default_factory=dict)
+    rejected: ChatResult | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,8 @@ import numpy as np
 
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
 from fastpack.io import CountsDocuments, Progress, size_of
-from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
+from fastpack.packing.chat_encoder import build_encoder
+from fastpack.packing.encoder import Batch, ChatCounts, Counts, Encoded, EncoderSpec, Stop
 from fastpack.packing.output_formats import RESUMABLE, create_output
 from fastpack.packing.pack_result import Skipped
 from fastpack.packing.settings import OnError, PackSettings
@@ -24,12 +27,14 @@ from fastpack.tokenizers.interface import Tokenizer
 from fastpack.tokens.document_lines import LinesWriter
 from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter
 from fastpack.tokens.journal import CheckpointedWriter
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 from fastpack.tokens.token_file import TokenWriter
 
 MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: the transfer between processes costs below 1 %
 MIN_BATCH_BYTES = 256 << 10  # fits into the CPU cache: the bytes tokenizer runs 1.2 times as fast as with 2 MiB
 BATCHES_PER_WORKER = 8
+CHAT_WORKER_BYTES = 8 << 20  # as `Tokenizer.worker_bytes`, of conversations: rendering takes most of the time
 COMPRESSION_RATIO = 4  # assumed size of text relative to its compressed size
 CHECKPOINT_SECONDS = 5.0  # the most work that a kill loses; a checkpoint takes about 10 ms
 CHECKPOINT_BYTES = 256 << 20
@@ -46,6 +51,7 @@ class OutputFile:
     lines: LinesWriter | None = None
     skipped: list[Skipped] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
+    chats: ChatCounts = field(default_factory=ChatCounts)
     resumed_documents: int = 0
     waiting: int = 0  # batches that are being encoded
     all_read: bool = False
@@ -59,12 +65,20 @@ class OutputFile:
         self.skipped += [skipped for note in notes for skipped in note["skipped"]]
         if notes:
             self.counts = Counts(*notes[-1]["counts"])
+            self.chats = ChatCounts(*notes[-1].get("chats", ()))
+        if self.writer.mask is not None:
+            for note in notes:
+                first, n_tokens, tail = note["mask"]
+                self.writer.mask.restore(first, zlib.decompress(base64.b64decode(tail)), n_tokens)
         self.resumed_documents = self.writer.n_documents
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
 
     def append(self, source: int, batch: SourceBatch, encoded: Encoded) -> None:
         """Append the documents of a batch."""
         self.writer.append_bytes(encoded.tokens, encoded.lengths)
+        if self.writer.mask is not None:
+            assert encoded.mask is not None
+            self.writer.mask.append(encoded.mask)
         if self.lines is not None:
             self.lines.append(source, np.delete(batch.lines, [position for position, _ in encoded.faulty]))
 
@@ -102,7 +116,7 @@ class OutputFile:
             n_tokens, n_documents, source, rows, n_skipped, counts = self._after_batch
             if (n_tokens, n_documents) == (self.writer.n_tokens, self.writer.n_documents):
                 skipped = self.skipped[self._noted_skipped : n_skipped]
-                return self.checkpoints.keep({"source": source, "rows": rows, "skipped": skipped, "counts": counts})
+                return self.checkpoints.keep(self._note(source, rows, skipped, counts))
         self.checkpoints.suspend()
         return self.checkpoints.is_kept
 
@@ -121,9 +135,18 @@ class OutputFile:
         if n_bytes < CHECKPOINT_BYTES and time.monotonic() - self._noted_at < CHECKPOINT_SECONDS:
             return
         skipped = self.skipped[self._noted_skipped :]
-        self.checkpoints.checkpoint({"source": source, "rows": rows, "skipped": skipped, "counts": self.counts})
+        self.checkpoints.checkpoint(self._note(source, rows, skipped, self.counts))
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
         self._noted_at = time.monotonic()
+
+    def _note(self, source: int, rows: int, skipped: list[Skipped], counts: Counts) -> dict[str, Any]:
+        """Return what a checkpoint has to know."""
+        note = {"source": source, "rows": rows, "skipped": skipped, "counts": counts}
+        if (mask := self.writer.mask) is not None:
+            first = self._noted_tokens // 8 * 8
+            tail = base64.b64encode(zlib.compress(mask.tail(first), 1)).decode()
+            note |= {"chats": self.chats, "mask": [first, mask.n_tokens, tail]}
+        return note
 
 
 class EngineDiffers(JobError):
@@ -166,7 +189,10 @@ class Packer:
         sizes = [(size_of(s.path), s.is_smaller_than_text) for t in targets for s in t.sources]
         self._total = sum(size for size, _ in sizes)
         n_text = sum(size * COMPRESSION_RATIO if compressed else size for size, compressed in sizes)
-        n_workers = min(self._settings.num_workers, n_text // self._tokenizer.worker_bytes)
+        worker_bytes = self._tokenizer.worker_bytes
+        if self._settings.chat is not None:
+            worker_bytes = min(worker_bytes, CHAT_WORKER_BYTES)
+        n_workers = min(self._settings.num_workers, n_text // worker_bytes)
         share = n_text // (n_workers * BATCHES_PER_WORKER) if n_workers > 1 else 0
         work = self._work(targets, min(MAX_BATCH_BYTES, max(MIN_BATCH_BYTES, share)))
         with contextlib.ExitStack() as stack:
@@ -183,7 +209,7 @@ class Packer:
 
             return stack.enter_context(WorkerPool(self._spec, n_workers)).encode(work)
         stack.enter_context(_single_threaded())
-        return map(Encoder(self._spec, self._tokenizer).encode, work)
+        return map(build_encoder(self._spec, self._tokenizer).encode, work)
 
     def _work(self, targets: Sequence[Target], n_bytes: int) -> Iterator[Batch]:
         """Yield the batches of all targets; the target and source of each are queued for `_write`."""
@@ -203,6 +229,7 @@ class Packer:
 
     def _start(self, target: Target) -> OutputFile:
         settings, size = self._settings, self._spec.token_size
+        mask = None if settings.chat is None else MaskBits()
         if settings.format in RESUMABLE:
             kind = CheckpointedNpyWriter if settings.format == "npy" else CheckpointedPackedWriter
             writer = kind(
@@ -212,9 +239,11 @@ class Packer:
                 if_exists=settings.if_exists,
                 resume=settings.resume,
             )
+            writer.mask = mask
             output = OutputFile(target, writer, size, writer)
         else:
             created = create_output(target.output, settings.format, size, settings.if_exists)
+            created.mask = mask
             output = OutputFile(target, created, size)
         output.writer.fingerprint = self._spec.fingerprint
         self._outputs.append(output)
@@ -245,6 +274,7 @@ class Packer:
             if len(output.target.sources) > 1:
                 output.skipped[-1]["source"] = batch.batch.path
         output.counts = output.counts.plus(encoded.counts)
+        output.chats = output.chats.plus(encoded.chats)
         output.append(source, batch, encoded)
         output.waiting -= 1
         if len(batch.batch.rows):

@@ -19,6 +19,8 @@ from fastpack.errors import DataWarning, spoken
 from fastpack.io import ExistencePolicy, PathLike, is_file, is_read_only, read_start
 from fastpack.io.if_exists import OVERWRITING
 from fastpack.packing.audit import check_share
+from fastpack.packing.conversations.chat_settings import ChatSettings
+from fastpack.packing.conversations.conversation import columns_of
 from fastpack.packing.output_formats import RESUMABLE, PackFormat, default_output, first_file, pack_format
 from fastpack.packing.special_tokens import RULES, SpecialRule
 from fastpack.tokenizers.engines import ENGINES
@@ -36,8 +38,9 @@ _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 class Source:
     """A file of documents; of a JSON Lines file, also its index.
 
-    columns: the path of the text column of a Parquet, Arrow or CSV file. separator: the text between the documents of a
-    plain text file, None for one document per file.
+    columns: the path of the text column of a Parquet, Arrow or CSV file; as_rows: they are columns instead, of which
+    each row is read as a JSON object. separator: the text between the documents of a plain text file, None for one
+    document per file.
     index_path: None where the lines are found by scanning the file.
     index_rule: what to do with an index that is missing or stale (it does not belong to the file as it is now).
     "require": both are errors. "create": a missing index is created, a stale one is an error. "rebuild": also a stale
@@ -51,6 +54,7 @@ class Source:
     format: SourceFormat = "jsonl"
     columns: tuple[str, ...] = ()
     separator: str | None = None
+    as_rows: bool = False
 
     @property
     def is_splittable(self) -> bool:
@@ -73,6 +77,7 @@ class PackSettings:
     eos_token, eos_token_id: the token that ends each document, as text or as id; one of them is None.
     num_workers: number of tokenising processes.
     audit: share of the documents that is compared with the reference library; None: 8 % of the time.
+    chat: how documents are rendered if they are conversations; these need no EOS token, and get none.
     record_lines: whether to write the line of each document next to the output.
     """
 
@@ -91,6 +96,7 @@ class PackSettings:
     num_workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     audit: float | None = None
     resume: bool = False
+    chat: ChatSettings | None = None
     record_lines: bool = False
 
     def __post_init__(self) -> None:
@@ -104,7 +110,7 @@ class PackSettings:
         if not isinstance(self.num_workers, int) or isinstance(self.num_workers, bool) or self.num_workers < 1:
             name = spoken("settings.num_cpus")
             raise ValueError(f"{name}: found {self.num_workers!r}, expected an int of at least 1")
-        if (self.eos_token is None) == (self.eos_token_id is None):
+        if self.chat is None and (self.eos_token is None) == (self.eos_token_id is None):
             raise ValueError(f"exactly one of {spoken('settings.eod_token')} and eos_token_id is needed")
         if self.resume and self.record_lines:
             raise ValueError(f"{spoken('record_lines')} and {spoken('resume')} cannot be combined: pack from the start")
@@ -117,8 +123,10 @@ class PackSettings:
         """Return the settings that decide the bytes written, for `from_json`; tuples become lists."""
         settings = {name: value for name, value in vars(self).items() if name not in _EXECUTION}
         settings["sources"] = [
-            [source.path, source.index_path, source.format, source.columns, source.separator] for source in self.sources
+            [source.path, source.index_path, source.format, source.columns, source.separator, source.as_rows]
+            for source in self.sources
         ]
+        settings["chat"] = None if self.chat is None else vars(self.chat)
         settings["tokenizer"] = {"variant_key": self.tokenizer.variant_key, "config": dict(self.tokenizer.config)}
         decoded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
         return decoded
@@ -127,11 +135,12 @@ class PackSettings:
     def from_json(cls, settings: Mapping[str, Any]) -> PackSettings:
         """Return the settings of `as_json`, with one worker process."""
         sources = tuple(
-            Source(path, index_path, format=kind, columns=tuple(columns), separator=separator)
-            for path, index_path, kind, columns, separator in settings["sources"]
+            Source(path, index_path, format=kind, columns=tuple(columns), separator=separator, as_rows=as_rows)
+            for path, index_path, kind, columns, separator, as_rows in settings["sources"]
         )
-        tokenizer = TokenizerSpec(**settings["tokenizer"])
-        return cls(**{**settings, "sources": sources, "tokenizer": tokenizer, "num_workers": 1})
+        chat = None if settings["chat"] is None else ChatSettings(**settings["chat"])
+        tokenizer = TokenizerSpec(**settings["tokenizer"], adds_special_tokens=chat is None)
+        return cls(**{**settings, "sources": sources, "tokenizer": tokenizer, "chat": chat, "num_workers": 1})
 
 
 def settings_of(
@@ -154,7 +163,8 @@ def settings_of(
     if fields.get("if_exists") in OVERWRITING:
         rule = "replace"
     text_pattern = fields.get("text_pattern", ".text")
-    found = find_pack_sources(sources, index_path, rule, text_pattern=text_pattern, split_on=split_on)
+    chat = fields.get("chat")
+    found = find_pack_sources(sources, index_path, rule, text_pattern=text_pattern, split_on=split_on, chat=chat)
     if output is None and not per_source:
         if not (isinstance(sources, (str, os.PathLike)) and is_one_file(sources)):
             raise ValueError(f"{spoken('settings.dst_path')} is needed for several sources")
@@ -185,6 +195,7 @@ def find_pack_sources(
     *,
     text_pattern: str = ".text",
     split_on: str | None = None,
+    chat: ChatSettings | None = None,
 ) -> tuple[Source, ...]:
     """Return the files that `sources` names, each with its index.
 
@@ -218,6 +229,8 @@ def find_pack_sources(
         Source(path, _index_next_to(path), rule)
         if kind == "jsonl"
         else _table_source(path, kind, text_pattern, split_on)
+        if chat is None
+        else _rows_source(path, kind, chat)
         for path, kind in zip(paths, formats, strict=True)
     )
 
@@ -232,6 +245,13 @@ def _table_source(path: str, kind: SourceFormat, text_pattern: str, split_on: st
     if not steps or not all(isinstance(step, str) for step in steps):
         raise ValueError(f"{path}: the pattern {text_pattern} does not name a column of a {kind} file: pass text_field")
     return Source(path, format=kind, columns=tuple(map(str, steps)))
+
+
+def _rows_source(path: str, kind: SourceFormat, chat: ChatSettings) -> Source:
+    """Return a table of conversations."""
+    if kind not in ("parquet", "arrow"):
+        raise ValueError(f"{path}: conversations are read from JSON Lines, Parquet and Arrow files, not from {kind}")
+    return Source(path, format=kind, columns=columns_of(chat), as_rows=True)
 
 
 def _index_path(path: str, named: str | None, rule: IndexRule) -> str:

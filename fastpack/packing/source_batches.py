@@ -164,7 +164,7 @@ def lines_before(source: Source, chunk: int, n_chunks: int) -> int:
 
 def open_source_table(source: Source) -> TextTable:
     """Open a source that has columns."""
-    return open_table(source.path, source.format, source.columns)
+    return open_table(source.path, source.format, source.columns, as_rows=source.as_rows)
 
 
 def read_source_texts(source: Source, first_row: int, stop_row: int | None, n_bytes: int) -> Iterator[TextBatch]:

@@ -81,5 +81,6 @@ def identity(settings: PackSettings, target: Target, eos_token_id: int, token_si
         "eod": eos_token_id,
         "token_size": token_size,
         "special_tokens_in_text": settings.special_tokens_in_text,
+        **({} if settings.chat is None else {"chat": vars(settings.chat)}),
     }
     return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()

@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from fastpack.errors import JobError
-from fastpack.packing.encoder import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.packing.chat_encoder import build_encoder
+from fastpack.packing.encoder import Batch, Encoded, EncoderSpec
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
@@ -146,7 +147,7 @@ def main(channel: int, lifeline: int) -> None:
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     connection = Connection(channel)
     try:
-        encoder = Encoder(connection.recv())
+        encoder = build_encoder(connection.recv())
         while True:
             connection.send(tuple(encoder.encode(connection.recv())))
     except (EOFError, BrokenPipeError, ConnectionResetError):

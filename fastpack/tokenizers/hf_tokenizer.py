@@ -47,9 +47,13 @@ class HFOptions:
 
 
 class HFTokenizer:
-    """Gives the ids of `tokenizer(text, max_length=, padding=, truncation=)["input_ids"]` for each text."""
+    """Gives the ids of `tokenizer(text, max_length=, padding=, truncation=)["input_ids"]` for each text.
+
+    adds_special_tokens: whether texts get the special tokens of the post-processor; False for rendered conversations.
+    """
 
     worker_bytes = 1 << 20
+    adds_special_tokens = True
 
     def __init__(self, path: str, options: HFOptions, class_name: str | None = None) -> None:
         loaded = load_directory(path) if os.path.isdir(path) else load_file(path, class_name)
@@ -102,7 +106,7 @@ class HFTokenizer:
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         """Encode as `Tokenizer.encode_many`, with a bounded number of texts per call of the library."""
-        return _encode(self.backend, texts, eod)
+        return _encode(self.backend, texts, eod, self.adds_special_tokens)
 
     def token_of_id(self, token_id: int) -> str | None:
         return self.backend.id_to_token(token_id) if 0 <= token_id < 1 << 32 else None
@@ -125,15 +129,17 @@ class HFTokenizer:
         """Encode as `Tokenizer.encode_split`: the ids of transformers with `split_special_tokens=True`."""
         if self._split is None or self._split[0] != eod_token:
             self._split = eod_token, _splitting(self.backend, eod_token)
-        return _encode(self._split[1], texts, eod)
+        return _encode(self._split[1], texts, eod, self.adds_special_tokens)
 
 
-def _encode(backend: Backend, texts: Sequence[str], eod: int | None) -> tuple[Tokens, Lengths]:
+def _encode(backend: Backend, texts: Sequence[str], eod: int | None, add_special: bool) -> tuple[Tokens, Lengths]:
     documents: list[list[int]] = []
     remaining = iter(texts)
     while group := list(islice(remaining, TEXTS_PER_CALL)):
         with refusals():
-            documents.extend(encoding.ids for encoding in backend.encode_batch_fast(group))
+            documents.extend(
+                encoding.ids for encoding in backend.encode_batch_fast(group, add_special_tokens=add_special)
+            )
     return flatten(documents, eod)
 
 

@@ -89,7 +89,7 @@ class FasterTokenizer:
         self.own = own  # the reference for the ids
         self.eod_id, self.token_of_id, self.special_names = own.eod_id, own.token_of_id, own.special_names
         self.special_tokens, self.encode_split = own.special_tokens, own.encode_split
-        self._frame = frame_of(own.backend)
+        self._frame = frame_of(own.backend, own.adds_special_tokens)
         self._drift = UnicodeDrift(normalizes)
 
     @property
@@ -120,10 +120,10 @@ class FasterTokenizer:
         raise NotImplementedError
 
 
-def frame_of(backend: Backend) -> Frame:
+def frame_of(backend: Backend, adds_special_tokens: bool = True) -> Frame:
     """Return the ids that `backend` adds to a text; EngineDeclines if they cannot be determined."""
     alone = backend.encode("a", add_special_tokens=False).ids
-    framed = backend.encode("a").ids
+    framed = backend.encode("a", add_special_tokens=adds_special_tokens).ids
     places = [i for i in range(len(framed) - len(alone) + 1) if framed[i : i + len(alone)] == alone]
     if len(places) != 1:
         raise EngineDeclines("its post-processor does more than put tokens before and after a text")

@@ -44,11 +44,13 @@ class TokenizerSpec:
     """The description of a tokenizer: variant, its options, and its engine.
 
     engine: the library that runs it, as `engines.choose_engine` decided; by default the variant's own library.
+    adds_special_tokens: whether texts get the special tokens of a Hugging Face tokenizer's post-processor.
     """
 
     variant_key: str
     config: Mapping[str, Any] = field(default_factory=dict)
     engine: str = ""
+    adds_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         if not self.engine:
@@ -64,6 +66,8 @@ class TokenizerSpec:
             name, known = spoken("tokenizer.variant_key"), ", ".join(_VARIANTS)
             raise ValueError(f"{name}: unknown tokenizer {self.variant_key!r} (known: {known})")
         tokenizer = _VARIANTS[self.variant_key](self.config)
+        if isinstance(tokenizer, HFTokenizer):
+            tokenizer.adds_special_tokens = self.adds_special_tokens
         if self.engine == OWN_ENGINES.get(self.variant_key, ""):
             return tokenizer
         return run_on_engine(tokenizer, self.engine)

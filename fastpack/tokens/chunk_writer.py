@@ -15,9 +15,10 @@ from fastpack.display import Described, facts
 from fastpack.errors import FormatError
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, drop_pages, map_bytes, open_reader
 from fastpack.io.atomic_folder import INDEX, AtomicFolder
-from fastpack.tokens.token_file import Piece, Rows, Run
+from fastpack.tokens.mask_bits import MaskBits
+from fastpack.tokens.token_file import Piece, Rows, Run, check_mask
 from fastpack.tokens.token_writer import check_range, checked_lengths
-from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, write_fingerprint
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, write_sides
 from fastpack.tokens.writer_context import CommitOnSuccess
 
 CHUNK_BYTES = 1 << 26  # of a chunk, by default, as both systems recommend
@@ -49,6 +50,7 @@ class ChunkedTokenWriter(CommitOnSuccess, Described):
         self.n_tokens = 0
         self.n_documents = 0
         self.fingerprint: TokenizerFingerprint | None = None
+        self.mask: MaskBits | None = None
         self.chunk_tokens: int | None = None  # the largest number of tokens of a chunk
         self._dtype, self._chunk_bytes = np.dtype(dtype.newbyteorder("<").str), chunk_bytes
         self._folder: AtomicFolder | None = AtomicFolder(path, policy=if_exists)
@@ -177,9 +179,10 @@ class ChunkedTokenWriter(CommitOnSuccess, Described):
             return
         try:
             self._flush()
+            check_mask(self)
             with self._folder.create(INDEX) as output:
                 output.write(json.dumps(self._index(), sort_keys=True).encode())
-                write_fingerprint(output, self.fingerprint)
+                write_sides(output, self.fingerprint, self.mask)
             self._folder.commit()
         except BaseException:
             self.abort()

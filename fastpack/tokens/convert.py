@@ -19,6 +19,7 @@ from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.convert_dtypes import check_guess, check_ids, choose_dtype, states_dtype
 from fastpack.tokens.convert_outputs import Outputs, output_format
 from fastpack.tokens.convert_sources import find_shards, open_shards
+from fastpack.tokens.document_masks import corpus_mask
 from fastpack.tokens.formats import format_named, open_tokens
 from fastpack.tokens.interop_formats import output_path
 from fastpack.tokens.shard_plan import token_count
@@ -189,9 +190,10 @@ def convert(
         fingerprint = common_fingerprint(files, mix_tokenizers)
         for tokens in files:
             check_ids(tokens, target_dtype, outputs.row)
-        corpus = TokenCorpus.of(joined(files, eos_token_id))
+        whole = joined(files, eos_token_id)
+        corpus = TokenCorpus.of(whole)
         result, lengths = describe(files, corpus, outputs, target_dtype, eos_token_id)
-        paths = outputs.write(corpus, lengths, target_dtype, fingerprint, progress)
+        paths = outputs.write(corpus, lengths, target_dtype, fingerprint, corpus_mask(whole), progress)
         return replace(result, outputs=list(map(str, paths)))
 
 

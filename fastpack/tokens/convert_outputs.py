@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from fastpack.errors import spoken
 from fastpack.io import (
     CHECKSUMS,
-    TOKENIZER,
+    SIDES,
     AnyPath,
     ExistencePolicy,
     PathLike,
@@ -31,10 +32,13 @@ from fastpack.io.atomic_folder import AtomicSet
 from fastpack.tokens.chunk_writer import ChunkedTokenWriter
 from fastpack.tokens.formats import FORMATS, format_named
 from fastpack.tokens.interop_formats import FOLDER_FORMATS, first_output, output_files, output_path
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.shard_plan import Shard, cut_documents, cut_tokens, existing_shards, shard_paths
 from fastpack.tokens.token_corpus import TokenCorpus
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
+
+_LOSS = ".loss"  # suffix of datatrove's own loss mask, which its writer adds
 
 
 def output_format(output: PathLike, name: str | None) -> TokenFormat:
@@ -97,7 +101,7 @@ class Outputs:
                     f"{tokens.path}: the document boundaries are unknown, and {name} stores them: "
                     f"pass {spoken('eos_token_id')}"
                 )
-            for source in {tokens.path, *(segment.path for segment in tokens.segments()[:1])}:
+            for source in {tokens.path, *(segment.path for segment in islice(tokens.segments(), 1))}:
                 for path in written:
                     if exists(source) and same_file(source, path):
                         raise ValueError(f"{path} is the output and belongs to a source: choose another output")
@@ -108,9 +112,13 @@ class Outputs:
         lengths: npt.NDArray[np.int64] | None,
         dtype: np.dtype[Any],
         fingerprint: TokenizerFingerprint | None,
+        mask: MaskBits | None,
         progress: Progress | None,
     ) -> list[AnyPath]:
-        """Write documents of these lengths, int64 [n], with the tokens of a corpus; return the paths of the outputs."""
+        """Write documents of these lengths, int64 [n], with the tokens of a corpus; return the paths of the outputs.
+
+        fingerprint: of their tokenizer. mask: the loss mask of all tokens.
+        """
         if not (self.row.stores_documents and lengths is not None):
             lengths = None
         shards = self._shards(corpus.n_tokens, lengths)
@@ -121,6 +129,7 @@ class Outputs:
                 n_each = np.array([shard.end - shard.start]) if lengths is None else lengths[shard.first : shard.stop]
                 with self.row.create(place, dtype, self.policy) as writer:
                     writer.fingerprint = fingerprint
+                    writer.mask = None if mask is None else mask.part(shard.start, shard.end)
                     writer.reserve(shard.end - shard.start)
                     if isinstance(writer, ChunkedTokenWriter):
                         writer.chunk_tokens = self.shard_tokens
@@ -167,7 +176,8 @@ class Outputs:
 def _names(name: str, path: AnyPath) -> list[str]:
     """Return the names of the files of an output, in the order in which they appear; an index comes last."""
     tokens, *sides = output_files(name, path)
-    return [f"{tokens.name}{TOKENIZER}", tokens.name, *(side.name for side in sides), f"{tokens.name}{CHECKSUMS}"]
+    before = [f"{tokens.name}{suffix}" for suffix in (SIDES if name != "datatrove" else (*SIDES, _LOSS))]
+    return [*before, tokens.name, *(side.name for side in sides), f"{tokens.name}{CHECKSUMS}"]
 
 
 def _remove(name: str, path: AnyPath) -> None:

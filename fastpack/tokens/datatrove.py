@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, AtomicFile, PathLike, as_path, check_exists, exists, open_bytes, read_head, size_of
+from fastpack.io import (
+    AnyPath,
+    AtomicFile,
+    PathLike,
+    as_path,
+    check_exists,
+    exists,
+    open_bytes,
+    read_head,
+    remove,
+    size_of,
+)
 from fastpack.tokens.indexed_tokens import (
     INDEX_ROWS,
     IndexedTokens,
@@ -130,6 +141,15 @@ class DatatroveWriter(PairedTokenWriter):
     def side_paths(self, path: str) -> list[str]:
         """Return the paths of the index and of the metadata."""
         return [f"{path}.index", f"{path}.metadata"]
+
+    def _commit(self, output: AtomicFile) -> None:
+        """Also write the loss mask as datatrove stores it: `<file>.loss`, one byte per token, 1 if it counts."""
+        remove(f"{output.path}.loss")
+        if self.mask is not None:
+            with AtomicFile(f"{output.path}.loss", follow=False) as loss:
+                for first in range(0, self.n_tokens, INDEX_ROWS):
+                    loss.write(self.mask.read(first, min(first + INDEX_ROWS, self.n_tokens)).view(np.uint8))
+        super()._commit(output)
 
     def _write_sides(self, sides: list[AtomicFile]) -> None:
         index, metadata = sides

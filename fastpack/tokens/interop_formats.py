@@ -18,7 +18,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import TOKENIZER, AnyPath, ExistencePolicy, as_path
+from fastpack.io import SIDES, AnyPath, ExistencePolicy, as_path
 from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat, TokenWriter
 
@@ -170,7 +170,7 @@ def output_files(name: str, path: AnyPath) -> list[AnyPath]:
             from fastpack.tokens.olmo import csv_path
 
             return [path, as_path(csv_path(text))]
-    return sorted(file for file in path.iterdir() if file.suffix != TOKENIZER) if path.is_dir() else [path]
+    return sorted(file for file in path.iterdir() if file.suffix not in SIDES) if path.is_dir() else [path]
 
 
 def first_output(name: str, path: AnyPath) -> AnyPath:

@@ -19,6 +19,7 @@ from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.display import Described, facts
 from fastpack.errors import spoken
 from fastpack.io import AnyPath, Bytes, ExistencePolicy, mapped, open_bytes
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.token_segment import TokenSegment
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
@@ -146,6 +147,7 @@ class TokenWriter(Protocol):
 
     n_tokens: int
     fingerprint: TokenizerFingerprint | None  # recorded in a side file, if it is set before `close`
+    mask: MaskBits | None  # of all tokens: written to a side file, if it is set before `close`
 
     def reserve(self, n_tokens: int) -> None:
         """Allocate disk space for the tokens that will be appended."""
@@ -191,6 +193,12 @@ class TokenWriter(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def check_mask(writer: TokenWriter) -> None:
+    """Raise ValueError if the loss mask of a writer is not that of its tokens."""
+    if writer.mask is not None and writer.mask.n_tokens != writer.n_tokens:
+        raise ValueError(f"a loss mask of {writer.mask.n_tokens} tokens for {writer.n_tokens} tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Described, facts
 from fastpack.errors import FormatError
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
-from fastpack.tokens.token_file import Rows, Run
+from fastpack.tokens.mask_bits import MaskBits
+from fastpack.tokens.token_file import Rows, Run, check_mask
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, recorded
 from fastpack.tokens.writer_context import CommitOnSuccess
 
@@ -80,6 +81,7 @@ class BufferedTokenWriter(CommitOnSuccess, Described):
         self.token_size_in_bytes = token_size_in_bytes
         self.n_tokens = 0
         self.fingerprint: TokenizerFingerprint | None = None
+        self.mask: MaskBits | None = None
         self._lengths = array("q")  # of the documents, in tokens
         self._dtype = np.dtype(f"<{'i' if signed else 'u'}{token_size_in_bytes}")
         self._buffer = np.empty(BUFFER_BYTES // token_size_in_bytes, self._dtype)
@@ -332,7 +334,8 @@ class BufferedTokenWriter(CommitOnSuccess, Described):
         try:
             self._flush()
             self._finish(self._output)
-            with recorded(self._output, self.fingerprint):
+            check_mask(self)
+            with recorded(self._output, self.fingerprint, self.mask):
                 self._commit(self._output)
         except BaseException:
             self._fail()

@@ -21,7 +21,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fastpack.errors import DataWarning, JobError
-from fastpack.io import TOKENIZER, AtomicFile, PathLike, is_remote, open_reader, plain_path, read_start, remove, stat_of
+from fastpack.io import (
+    MASK,
+    SIDES,
+    TOKENIZER,
+    AtomicFile,
+    PathLike,
+    is_remote,
+    open_reader,
+    plain_path,
+    read_start,
+    remove,
+    stat_of,
+)
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.version import __version__
 
 MAX_BYTES = 64 << 10  # of a side file
@@ -89,25 +102,35 @@ def side_path(path: PathLike) -> str:
     return plain_path(path) + TOKENIZER
 
 
-def write_fingerprint(output: AtomicFile, fingerprint: TokenizerFingerprint | None) -> None:
-    """Write the side file of a token file that is complete, just before it gets its name; without one, remove it.
+def write_sides(output: AtomicFile, fingerprint: TokenizerFingerprint | None, mask: MaskBits | None) -> None:
+    """Write the side files of a token file that is complete, just before it gets its name; without one, remove it.
 
-    A name that cannot be used for the side file is a DataWarning: the token file is worth more than its side file.
+    A name that cannot be used for the fingerprint is a DataWarning: the token file is worth more than its side file. A
+    loss mask that cannot be written is an error: without it, other tokens would count.
     """
-    _write_side(
-        output.path, fingerprint, output.tell(), lambda start, n_bytes: os.pread(output.fileno(), n_bytes, start)
-    )
+
+    def read(start: int, n_bytes: int) -> bytes:
+        return os.pread(output.fileno(), n_bytes, start)
+
+    size = output.tell()
+    _write_side(output.path, fingerprint, size, read)
+    remove(output.path + MASK)
+    if mask is not None:
+        mask.write(output.path, _edges(size, read).digest(), size)
 
 
 @contextlib.contextmanager
-def recorded(output: AtomicFile, fingerprint: TokenizerFingerprint | None) -> Iterator[None]:
-    """Write the side file before the with block, which gives the token file its name; remove it if that fails."""
-    write_fingerprint(output, fingerprint)
+def recorded(
+    output: AtomicFile, fingerprint: TokenizerFingerprint | None, mask: MaskBits | None = None
+) -> Iterator[None]:
+    """Write the side files before the with block, which gives the token file its name; remove them if that fails."""
+    write_sides(output, fingerprint, mask)
     try:
         yield
     except BaseException:
         if os.path.exists(output.partial_path):  # it did not get its name before the error
-            remove(output.path + TOKENIZER)
+            for suffix in SIDES:
+                remove(output.path + suffix)
         raise
 
 
@@ -123,7 +146,7 @@ def _write_side(path: str, fingerprint: TokenizerFingerprint | None, size: int, 
         if fingerprint is None:
             return
         fields = {"format": 1, "fastpack": __version__, **asdict(fingerprint), "size": size}
-        fields["edges_sha256"] = _edges(size, read)
+        fields["edges_sha256"] = _edges(size, read).hexdigest()
         with AtomicFile(side, follow=False) as file:
             file.write(json.dumps(fields, indent=0).encode() + b"\n")
     except (OSError, JobError) as error:
@@ -132,10 +155,16 @@ def _write_side(path: str, fingerprint: TokenizerFingerprint | None, size: int, 
         warnings.warn(f"{side}: the tokenizer could not be recorded: {error}", DataWarning, stacklevel=4)
 
 
-def _edges(size: int, read: _Read) -> str:
+def _edges(size: int, read: _Read) -> hashlib._Hash:
     """Return the SHA-256 of the first and the last bytes of a file of this size."""
     n_bytes = min(size, EDGE_BYTES)
-    return hashlib.sha256(read(0, n_bytes) + read(size - n_bytes, n_bytes)).hexdigest()
+    return hashlib.sha256(read(0, n_bytes) + read(size - n_bytes, n_bytes))
+
+
+def edges_of(path: PathLike) -> tuple[int, bytes]:
+    """Return the size of a file and the SHA-256 of its first and last bytes."""
+    size = stat_of(path).st_size
+    return size, _edges(size, _reader(path)).digest()
 
 
 def _reader(path: PathLike) -> _Read:
@@ -212,7 +241,7 @@ def load_fingerprint(path: PathLike, *, edges: bool = True) -> TokenizerFingerpr
     size = stat_of(path).st_size
     if fields["size"] != size:
         raise ValueError(f"it was written for a file of {fields['size']} bytes, and the file has {size}")
-    if edges and fields["edges_sha256"] != _edges(size, _reader(path)):
+    if edges and fields["edges_sha256"] != _edges(size, _reader(path)).hexdigest():
         raise ValueError("it was written for another file of the same size")
     return _fingerprint(fields)
 

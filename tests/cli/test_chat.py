@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -88,8 +89,10 @@ def test_skipped_conversations_are_reported(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ([], 2, "name one configuration"),
-        (["a.yaml", "--config_file_path", "b.yaml"], 2, "name one configuration"),
+        ([], 2, "or one configuration"),
+        (["a.yaml", "--config_file_path", "b.yaml"], 2, "or one configuration"),
+        (["a.yaml", "--loss", "all"], 2, "--loss: not with a configuration"),
+        (["a.jsonl"], 2, "--tokenizer is needed"),
         (["absent.yaml"], 1, "absent.yaml: No such file"),
         (["configs/packing.yaml"], 1, "split_config: found nothing"),
     ],
@@ -110,5 +113,56 @@ def test_a_faulty_row_is_one_line(cli: Cli) -> None:
 
 def test_help(cli: Cli) -> None:
     out = cli("prepare_instruction_tuning_data", "--help").out
-    assert "example: fastpack chat instruction_tuning.yaml" in out
-    assert "(default: overwrite)" in out
+    assert "example: fastpack chat chats.jsonl --tokenizer DIR -o sft.pbin" in out
+    assert "(default: error; overwrite with a configuration)" in " ".join(out.split())
+
+
+CHAT = {"messages": [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]}
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+TEMPLATE += "{% if add_generation_prompt %}assistant: {% endif %}"
+
+
+@pytest.fixture
+def chats() -> list[str]:
+    """Write conversations and a template; return the words of the command that packs them."""
+    Path("t.jinja").write_text(TEMPLATE)
+    rows = [CHAT, CHAT, {"messages": [{"role": "robot", "content": "x"}]}, {"messages": CHAT["messages"][:1]}]
+    Path("chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"messages": [{"ro')
+    return ["chat", "chats.jsonl", "--tokenizer", "bytes", "--chat-template", "t.jinja"]
+
+
+def test_conversations_without_a_configuration(chats: list[str], cli: Cli) -> None:
+    out, err = cli(*chats, "-o", "sft.pbin")
+    first, second = out.splitlines()
+    assert first == "recognised: 2 x messages (OpenAI)"
+    assert second.startswith(
+        "sft.pbin: 2 conversations, 52 tokens, of which 4 (7.7 %) count in the loss, 3 skipped, in "
+    )
+    assert [line.split(": ")[0] for line in err.splitlines()] == [f"skipped line {n}" for n in (3, 4, 5)]
+    assert 'unknown role "robot"' in err
+    assert "truncated: the last message is of the role user" in err
+    assert "exists" in cli(*chats, "-o", "sft.pbin", code=1).err
+    report = cli.json(*chats, "-o", "sft.pbin", "--force", "--loss", "all")
+    assert (report["tokens"], report["loss_tokens"], report["turns"]) == (52, 52, 4)
+    assert report["recognised"] == {"messages": 2}
+    assert cli.json(*chats, "--dry-run") == {"dry_run": True, "files": ["chats.pbin"]}
+
+
+def test_ranks_write_the_same_files(chats: list[str], cli: Cli) -> None:
+    rows = [{"messages": [{"role": "assistant", "content": "x" * n}]} for n in range(60)]
+    Path("chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole = cli.json(*chats, "-o", "whole.pbin")
+    words = [*chats, "-o", "ranks.pbin", "--task-bytes", "700"]
+    for rank in ("0", "1"):
+        cli(*words, "--rank", rank, "--world-size", "2")
+    report = cli.json(*words, "--collect")
+    for suffix in ("", ".mask"):
+        assert Path(f"ranks.pbin{suffix}").read_bytes() == Path(f"whole.pbin{suffix}").read_bytes()
+    changed = {"path", "seconds"}
+    assert {k: v for k, v in report.items() if k not in changed} == {k: v for k, v in whole.items() if k not in changed}
+
+
+def test_nothing_is_written_if_no_conversation_can_be_packed(chats: list[str], cli: Cli) -> None:
+    Path("t.jinja").write_text("{{ raise_exception('never') }}")
+    assert "the template failed: never" in cli(*chats, "-o", "sft.pbin", code=1).err
+    assert list(Path().glob("sft*")) == []

@@ -43,6 +43,10 @@ def make_inputs(folder: Path, golden: Path) -> None:
     write_raw_index(folder / "i.idx", [(end - n, n - 1) for end, n in zip(ends, np.diff([0, *ends]), strict=True)])
     (folder / "a2.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     (folder / "bad.jsonl").write_text(lines + "{oops\n")
+    chat, side = [{"role": "assistant", "content": "x"}], {"chosen": "yes", "rejected": "no"}
+    (folder / "chats.jsonl").write_text(json.dumps({"messages": chat}) + "\n{}\n")
+    (folder / "pairs.jsonl").write_text(json.dumps({"prompt": "?", **side}) + "\n")
+    (folder / "chat.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     _write_tables(folder, texts)
     shutil.copy(golden / "modalities" / "jsonl" / "docs.jsonl", folder / "docs.jsonl")
     for name in ("a.pbin", "b.pbin"):
@@ -211,6 +215,10 @@ CASES = [
     Case("chat configs/one_byte.yaml"),
     Case("chat configs/one_byte.yaml --if-exists skip"),
     Case("chat absent.yaml", 1, clean=True),
+    Case("chat chats.jsonl --tokenizer bytes --chat-template chat.jinja --dry-run"),
+    Case("chat chats.jsonl --tokenizer bytes --chat-template chat.jinja"),
+    Case("chat chats.jsonl --tokenizer bytes --chat-template chat.jinja -o ranks.pbin --rank 0 --world-size 1 --force"),
+    Case("chat pairs.jsonl --tokenizer bytes --chat-template chat.jinja -o dpo.pbin"),
     Case("mount web target"),
     Case("trace run.json --step 0 --text --tokenizer bytes"),
     Case("trace run.json --document a.pbin:1"),

@@ -23,6 +23,7 @@ from fastpack.datasets.gpt.sample_order import Parts, SampleOrder, SampleRules
 from fastpack.datasets.gpt.splits import SPLITS, Split, documents_of, normalized, split_shares
 from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_shards
 from fastpack.datasets.segment_reader import SegmentReader
+from fastpack.datasets.shard_masks import FileMasks
 from fastpack.errors import DataWarning
 from fastpack.io import is_remote
 from fastpack.tokens.common_fingerprint import described_files
@@ -81,6 +82,11 @@ class BlendedSamples:
     def has_signed_tokens(self) -> bool:
         """Whether the tokens of a file may be negative."""
         return any(order.source.tokens.dtype.kind != "u" for order in self.orders)
+
+    def masks(self) -> FileMasks:
+        """Return the loss masks of the files, by their numbers in `reader`."""
+        sources = (order.source.tokens for order in self.orders)
+        return FileMasks(dict(zip(self._files.tolist(), sources, strict=True)))
 
     def parts(self, samples: Numbers) -> tuple[Parts, Numbers, Numbers | None]:
         """Return the parts of these samples, the number of each part's file, and of each sample's order, if blended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,8 @@ class GPTDataset(RowDataset):
     with inter_document_masking it contains the bounds of documents, with reset_position_ids the places after EOD tokens
     (where Megatron's reset_attention_mask separates tokens), and otherwise the bounds of rows.
 
+    loss_mask is also 0 where the loss mask of a file says that the label does not count (see `pack_conversations`).
+
     Parameters
     ----------
     samples, masks
@@ -73,6 +75,7 @@ class GPTDataset(RowDataset):
     """
 
     _subject = "_name"
+    _not_pickled: ClassVar[tuple[str, ...]] = ("_file_masks",)
     _shown = facts(samples="_total", split="split", files=lambda self: self.n_files, closed="_closed")
 
     def __init__(self, samples: BlendedSamples, masks: MaskRules) -> None:
@@ -86,6 +89,10 @@ class GPTDataset(RowDataset):
         self._name = samples.orders[0].source.path if self.n_files == 1 else None
         self._recorded = samples.recorded
         self._format = GPTRows(self._length)
+        self._attach()
+
+    def _attach(self) -> None:
+        self._file_masks = self._samples.masks()
 
     @classmethod
     def build(
@@ -236,7 +243,7 @@ class GPTDataset(RowDataset):
         number = position_of(0 if index is None else index, self._total)
         out = self._format.allocate(1, OutputOptions(None, None, None), np.empty)
         parts, files, dataset = self._samples.parts(np.array([number]))
-        RowFiller(parts, files, None, self._masks, out).fill(self._samples.reader)
+        RowFiller(parts, files, None, self._masks, out).fill(self._samples.reader, self._file_masks)
         sample: dict[str, Any] = {name: array[0] for name, array in out.items()}
         if index is None:
             sample["loss_mask"][:] = 0
@@ -258,7 +265,7 @@ class GPTDataset(RowDataset):
 
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         parts, files, _ = self._samples.parts(self._positions(index))
-        RowFiller(parts, files, rows, self._masks, arrays).fill(self._samples.reader)
+        RowFiller(parts, files, rows, self._masks, arrays).fill(self._samples.reader, self._file_masks)
 
     def _positions(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return sample numbers from 0 on; raise IndexError."""

@@ -13,6 +13,7 @@ from fastpack.datasets.gpt.document_source import Numbers
 from fastpack.datasets.gpt.sample_order import Parts
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.segment_reader import SegmentGroup, SegmentReader
+from fastpack.datasets.shard_masks import FileMasks
 from fastpack.datasets.windows import row_numbers
 
 NO_PAD = -1  # Megatron's padding token where the tokenizer has none of its own: no token of a text
@@ -62,11 +63,13 @@ class RowFiller:
         }
         self._arrays = {**scratch, **arrays}
 
-    def fill(self, reader: SegmentReader) -> None:
+    def fill(self, reader: SegmentReader, masks: FileMasks) -> None:
         """Write every output; OverflowError if a token does not fit into int32 outputs."""
         for group in reader.groups(self._files, self._parts.starts, self._parts.lengths):
             self._copy(group)
         self._mask()
+        if masks.exist and "loss_mask" in self._arrays:
+            self._mask_files(masks, self._arrays["loss_mask"])
         if "position_ids" in self._arrays and not self._rules.reset:
             self._number(self._arrays["position_ids"])
 
@@ -104,6 +107,16 @@ class RowFiller:
             positions = arrays.get("position_ids") if rules.reset else None
             outputs = (arrays["tokens"], arrays["labels"], arrays["loss_mask"], positions)
             kernels.mask_tokens(self._rows, rules.pad, rules.eod, rules.mask_eod, *outputs)
+
+    def _mask_files(self, masks: FileMasks, loss_mask: Output) -> None:
+        """Set the loss mask to 0 where the label, a token of the next column, does not count."""
+        parts = self._parts
+        fields = (self._files, parts.starts, parts.lengths, parts.columns, self._part_rows)
+        for file, start, length, column, row in zip(*(field.tolist() for field in fields), strict=True):
+            mask, first = masks.of(file), max(0, 1 - column)  # the first token of a row is no label
+            if mask is not None and length > first:
+                counts = mask.read(start + first, start + length)
+                loss_mask[row, column + first - 1 : column + length - 1][~counts] = 0
 
     def _number(self, position_ids: Output) -> None:
         """Write positions that count from 0 in each row; padding continues the last document."""

@@ -16,7 +16,7 @@ from fastpack.display import Result, facts
 from fastpack.documents.create_index import create_raw_index
 from fastpack.documents.json_fields import compile_pattern
 from fastpack.documents.source_paths import InputNotFound
-from fastpack.io import POLICIES, TOKENIZER, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
+from fastpack.io import POLICIES, SIDES, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
 from fastpack.packing.chat.chat_config import PARTITIONS, ChatConfig, load_chat_config
 from fastpack.packing.chat.conversations import chat_rows
 from fastpack.packing.chat.file_names import OutputNames, PartitionNames
@@ -36,7 +36,7 @@ _BUFFER = 1 << 20  # bytes of rows collected for one write
 
 @dataclass(frozen=True, repr=False)
 class PreparedPartition(Result):
-    r"""One partition (train, val or test) of an instruction-tuning data set.
+    """One partition (train, val or test) of an instruction-tuning data set.
 
     Attributes
     ----------
@@ -53,35 +53,9 @@ class PreparedPartition(Result):
 
     Examples
     --------
-    >>> import contextlib, tempfile
-    >>> from pathlib import Path
-    >>> import fastpack
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> with contextlib.chdir(folder.name):
-    ...     _ = Path("rows.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n' * 20)
-    ...     _ = Path("pack.yaml").write_text('''
-    ... settings:
-    ...   {src_path: x, dst_path: x, jq_pattern: .chat, num_cpus: 1, eod_token: "<|endoftext|>",
-    ...    processing_batch_size: 1, raw_samples_queue_size: 1, processed_samples_queue_size: 1}
-    ... tokenizer: {component_key: tokenizer, variant_key: builtin_bytes}
-    ... ''')
-    ...     _ = Path("chat.yaml").write_text('''
-    ... settings:
-    ...   src_path: rows.jsonl
-    ...   dst_path: out/rows.jsonl
-    ...   messages_key: messages
-    ...   pbin_creation_config_file_path: pack.yaml
-    ...   split_config: {splitting: {train: 100, val: 0, test: 0}, seed: 1}
-    ... instruction_data_transformation: {role_mapping: {user: User}}
-    ... jinja2_chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
-    ... chat_template_data: {}
-    ... ''')
-    ...     (train,) = fastpack.prepare_instruction_tuning_data("chat.yaml").partitions
-    >>> train.name, train.rows, train.documents, train.tokens
-    ('train', 20, 20, 180)
-    >>> Path(train.pbin_path).suffix
-    '.pbin'
-    >>> folder.cleanup()
+    >>> from fastpack.packing.chat.instruction_tuning import PreparedPartition
+    >>> PreparedPartition("val", rows=0, jsonl_path="out/rows_val.jsonl")
+    PreparedPartition(name='val', rows=0, documents=0, tokens=0, skipped=0)
     """
 
     _shown = facts("name", "rows", "documents", "tokens", "skipped")
@@ -329,8 +303,8 @@ def _write_index(config: ChatConfig, paths: PartitionNames) -> None:
 
 def _remove_stale(paths: PartitionNames) -> None:
     """Remove the files of an earlier run that had rows for this partition."""
-    tokenizer = paths.pbin.with_name(paths.pbin.name + TOKENIZER)
-    for path in (paths.idx, paths.pbin, tokenizer, paths.pbin_config):
+    sides = (paths.pbin.with_name(paths.pbin.name + suffix) for suffix in SIDES)
+    for path in (paths.idx, paths.pbin, *sides, paths.pbin_config):
         path.unlink(missing_ok=True)
 
 

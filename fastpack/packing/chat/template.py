@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastpack.errors import MissingExtra
+from fastpack.packing.conversations.sandbox import TemplateFault as TemplateFault
+from fastpack.packing.conversations.sandbox import compile_source, new_environment, template_faults
 
 Render = Callable[[list[Any]], str]
-
-
-class TemplateFault(ValueError):
-    """The template failed on a conversation, or rejected it with `raise_exception`; the message has the reason."""
 
 
 def compile_template(source: str, data: Mapping[str, Any], stream: random.Random) -> Render:
@@ -27,50 +23,18 @@ def compile_template(source: str, data: Mapping[str, Any], stream: random.Random
     Raises ValueError for a template that cannot be compiled, MissingExtra without Jinja2; the function raises
     TemplateFault.
     """
-    try:
-        import jinja2
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-        from jinja2.utils import generate_lorem_ipsum
-    except ImportError:
-        raise MissingExtra("jinja2", "chat", "a chat template") from None
+    environment = new_environment()
+    from jinja2.utils import generate_lorem_ipsum
 
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = raise_exception
     environment.filters["random"] = _drawing_from(stream, environment.filters["random"])
     environment.globals["lipsum"] = _drawing_from(stream, generate_lorem_ipsum)
-    try:
-        template = environment.from_string(source.replace("}\n{", "}{"))
-    except jinja2.TemplateSyntaxError as error:
-        raise ValueError(f"jinja2_chat_template: line {error.lineno}: {error.message}") from None
-    except (jinja2.TemplateError, RecursionError, OverflowError, SyntaxError) as error:
-        raise ValueError(f"jinja2_chat_template: {type(error).__name__}: {error}") from None
+    template = compile_source(environment, source.replace("}\n{", "}{"), "jinja2_chat_template")
 
     def render(messages: list[Any]) -> str:
-        try:
+        with template_faults():
             return template.render(messages=messages, chat_template_data=data)
-        except jinja2.TemplateError as error:
-            raise TemplateFault(f"the template failed: {error.message}") from error
-        except MemoryError:
-            raise
-        except Exception as error:  # any exception: the template can compute anything
-            raise TemplateFault(f"the template failed: {type(error).__name__}: {error}") from error
 
     return render
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Return JSON without the HTML escapes of Jinja2's own filter."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _drawing_from(stream: random.Random, function: Callable[..., Any]) -> Callable[..., Any]:

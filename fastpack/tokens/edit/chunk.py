@@ -9,6 +9,7 @@ from functools import partial
 from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.common_fingerprint import CommonFingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
 from fastpack.tokens.edit.edit_source import open_source
@@ -238,12 +239,15 @@ def chunk_of_documents(
 ) -> Edit:
     """Shuffle the documents of a chunk of token files."""
     sources: list[DocumentSpans] = []
+    masks = DocumentMasks()
 
     def add_chunk(file: TokenFile) -> None:
-        sources.extend(file.document_spans(*chunk_range(file.n_documents or 0, chunk_id, num_chunks)))
+        chosen = chunk_range(file.n_documents or 0, chunk_id, num_chunks)
+        sources.extend(file.document_spans(*chosen))
+        masks.add(file, *chosen)
 
     size, fingerprint = common_tokens(paths, add_chunk, mix_tokenizers=mix_tokenizers, eos_token_id=eos_token_id)
-    return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size, fingerprint)
+    return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size, fingerprint, masks)
 
 
 def common_tokens(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import (
     EditResult,
@@ -26,13 +27,14 @@ from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 class Edit(NamedTuple):
     """The contents of an output file: documents (or lines) in an order, and the token size (None for lines).
 
-    fingerprint: of the tokenizer of all sources.
+    fingerprint: of the tokenizer of all sources. masks: of the documents, if any source has a loss mask.
     """
 
     documents: DocumentCollection
     order: Order
     token_size: int | None
     fingerprint: TokenizerFingerprint | None = None
+    masks: DocumentMasks | None = None
 
 
 def edit_files(
@@ -64,7 +66,7 @@ def _write(
     dry_run: bool,
 ) -> EditResult:
     """Write documents as a token file, or lines with their newlines."""
-    documents, order, size, fingerprint = edit
+    documents, order, size, fingerprint, masks = edit
     if size is None:
         return _write_lines(documents, order, target, policy, progress, dry_run)
     n_tokens, stored = documents.n_bytes // size, edit_dtype(row, size)
@@ -79,6 +81,7 @@ def _write(
         return replace(result, bytes=row.predict_size(n_tokens, stored.itemsize, rows))
     with row.create(target, stored, policy) as writer:
         writer.fingerprint = fingerprint
+        writer.mask = None if masks is None else masks.bits(order, documents.lengths // size)
         writer.reserve(n_tokens)
         documents.write(
             order, lambda block, lengths: append_encoded(writer, block, lengths // size, size, stored), progress

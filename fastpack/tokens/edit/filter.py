@@ -14,6 +14,7 @@ from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.tokens.common_fingerprint import common_fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
 from fastpack.tokens.edit.edit_result import (
     EditResult,
@@ -272,9 +273,10 @@ def _filter(
         return EditResult(target, written=False, kept_existing=True)
     with open_source(source, eos_token_id) as file:
         spans, size, fingerprint = file.document_spans(), file.dtype.itemsize, common_fingerprint([file])
+        masks = DocumentMasks([file])
     n_documents, stored = sum(len(one.rows) for one in spans), edit_dtype(row, size)
     empty = EmptyDocuments(row)
-    kept = ((data, empty.drop(lengths)) for data, lengths in _kept_documents(spans, size, decide, progress))
+    kept = ((data, empty.drop(lengths)) for data, lengths in _kept_documents(spans, size, decide, progress, masks))
     assert row.create is not None
     assert row.predict_size is not None
     if dry_run:
@@ -290,6 +292,7 @@ def _filter(
                 writer.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
             for data, lengths in kept:
                 append_encoded(writer, data, lengths, size, stored)
+            writer.mask = masks.kept()
             _check_any(writer.n_documents, allow_empty)
         n_kept, n_tokens, n_bytes = writer.n_documents, writer.n_tokens, written_bytes(row, target)
     n_excluded = n_documents - n_kept - empty.n_dropped
@@ -304,16 +307,16 @@ def _check_any(n_kept: int, allow_empty: bool) -> None:
 
 
 def _kept_documents(
-    sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None
+    sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None, masks: DocumentMasks
 ) -> Iterator[tuple[Data, Integers]]:
-    """Yield groups of the documents to keep, concatenated, and their lengths in tokens."""
+    """Yield groups of the documents to keep, concatenated, and their lengths in tokens; note them in `masks`."""
     dtype, total = np.dtype(f"<u{size}"), sum(int(spans.rows[:, 1].sum()) for spans in sources)
-    buffers = _Buffer(), _Buffer()
-    done = before = 0
+    buffers, done, before = (_Buffer(), _Buffer()), 0, 0
     for spans in sources:
         for first, rows in _groups(spans.rows):
             reader = _GroupReader(spans, rows, *buffers)
             kept = decide(before + first, rows[:, 1] // size, partial(_tokens, reader, dtype))
+            masks.keep(before + first + np.flatnonzero(kept))
             if kept.any():
                 yield reader.chosen(kept), rows[kept, 1] // size
             reader.drop_pages()

@@ -16,6 +16,7 @@ from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import DataWarning, JobError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, names_in, real_path, same_file
 from fastpack.tokens.common_fingerprint import CommonFingerprint, shared_fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.edit_result import (
     Compat,
     EditResult,
@@ -28,6 +29,7 @@ from fastpack.tokens.edit.edit_result import (
 )
 from fastpack.tokens.edit.edit_source import open_source
 from fastpack.tokens.interop_formats import FOLDER_FORMATS, first_output, is_interop
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.pbin.layout import HEADER_BYTES
 from fastpack.tokens.pbin.legacy_merge import legacy_format, stored_base
 from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat
@@ -167,6 +169,7 @@ def write_merged(
     assert create is not None
     with create(target, edit_dtype(row, size), policy) as writer:
         writer.fingerprint = shared_fingerprint([source.fingerprint for source in sources])
+        writer.mask = _merged_mask(sources)
         writer.reserve(_n_tokens(sources))
         if row.name in FOLDER_FORMATS:
             writer.append_blocks(blocks, np.concatenate([empty.drop(rows[:, 1]) for rows in _rows(sources)]))
@@ -176,6 +179,14 @@ def write_merged(
             if row.stores_documents:
                 writer.append_documents(_rows(sources))
     return _result(sources, target, written_bytes(row, target), empty)
+
+
+def _merged_mask(sources: Sequence[Source]) -> MaskBits | None:
+    masks = DocumentMasks()
+    for source in sources:
+        with _open(source) as file:
+            masks.add(file, whole=True)
+    return masks.bits()
 
 
 def _variant(row: TokenFormat, sources: Sequence[Source]) -> TokenFormat:

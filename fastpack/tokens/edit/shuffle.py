@@ -8,6 +8,7 @@ from functools import partial
 from fastpack.argument_aliases import accept_aliases
 from fastpack.io import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.common_fingerprint import common_fingerprint
+from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
 from fastpack.tokens.edit.edit_source import open_source
@@ -161,8 +162,8 @@ def shuffled_documents(paths: Sequence[PathLike], seed: Seed, eos_token_id: int 
     (path,) = paths
     with open_source(path, eos_token_id) as file:
         documents, size = DocumentCollection(file.document_spans()), file.dtype.itemsize
-        fingerprint = common_fingerprint([file])
-    return Edit(documents, stdlib_order(documents.n_documents, seed), size, fingerprint)
+        fingerprint, masks = common_fingerprint([file]), DocumentMasks([file])
+    return Edit(documents, stdlib_order(documents.n_documents, seed), size, fingerprint, masks)
 
 
 def shuffled_lines(paths: Sequence[PathLike], seed: Seed, compat: Compat) -> Edit:

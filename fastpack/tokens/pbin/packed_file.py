@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fastpack.display import Described, facts
 from fastpack.io import ByteArray, PathLike, bytes_behind, mapped, open_bytes, pickled_index, stat_of
 from fastpack.item_numbers import item_number
+from fastpack.tokens.loss_mask import mask_of_files
 from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, check_range, find_layout, read_layout, settle
 from fastpack.tokens.token_segment import TokenSegment, stamp_of
 
@@ -153,6 +154,16 @@ class PackedFile(Described):
         """
         size, offset = self.token_size_in_bytes, self.data_offset
         return self.content[offset + start * size : offset + end * size].view(self._dtype)
+
+    @property
+    def loss_mask(self) -> npt.NDArray[np.bool_] | None:
+        """Which tokens count in the loss: bool [n_tokens], a new array; None for a file without a mask.
+
+        It is read from `<path>.mask`, which `pack_conversations` writes. Raises FormatError if it is damaged, or was
+        written for other contents of the packed file.
+        """
+        mask = mask_of_files([self.path], [], self.n_tokens)
+        return None if mask is None else mask.read(0, self.n_tokens)
 
     @property
     def index(self) -> npt.NDArray[np.int64]:

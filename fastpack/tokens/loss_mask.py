@@ -1,0 +1,170 @@
+"""Reading the loss mask of a token file; see `mask_bits` for the format."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import FormatError
+from fastpack.io import MASK, ByteArray, PathLike, exists, is_remote, map_bytes, open_bytes, plain_path
+from fastpack.tokens.common_fingerprint import described_files
+from fastpack.tokens.mask_bits import CHECKSUM, HEADER, HEADER_BYTES, MAGIC, read_bits
+from fastpack.tokens.token_file import TokenFile
+from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.tokenizer_fingerprint import edges_of
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+class _Piece(NamedTuple):
+    """The tokens [start, end) of a token file, and their bits; None: all of them count."""
+
+    start: int
+    end: int
+    bits: npt.NDArray[np.uint8] | None
+
+
+class LossMask:
+    """Which tokens of a token file count in the loss.
+
+    Attributes
+    ----------
+    n_tokens, n_counted
+        Number of tokens, and of those that count.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> from fastpack.tokens.loss_mask import open_loss_mask
+    >>> from fastpack.tokens.mask_bits import MaskBits
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append([5, 6, 7])
+    ...     writer.mask = MaskBits([False, True, True])
+    >>> with fastpack.open_tokens(writer.path) as tokens:
+    ...     mask = open_loss_mask(tokens)
+    >>> mask.n_counted, mask.read(0, 2).tolist()
+    (2, [False, True])
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, pieces: list[_Piece], n_counted: int) -> None:
+        self._pieces, self.n_counted = pieces, n_counted
+        self._ends = [piece.end for piece in pieces]
+        self.n_tokens = pieces[-1].end if pieces else 0
+
+    def read(self, start: int, end: int) -> Mask:
+        """Return the mask of the tokens [start, end).
+
+        Parameters
+        ----------
+        start, end
+            0 <= start <= end <= n_tokens.
+
+        Returns
+        -------
+        NDArray
+            bool [end - start], a new array.
+        """
+        out = np.ones(end - start, np.bool_)
+        for piece in self._pieces:
+            first, last = max(start, piece.start), min(end, piece.end)
+            if first < last and piece.bits is not None:
+                out[first - start : last - start] = read_bits(piece.bits, first - piece.start, last - piece.start)
+        return out
+
+
+def open_loss_mask(tokens: TokenFile) -> LossMask | None:
+    """Return the loss mask of an open token file; None without one.
+
+    Of several files, those without a mask count completely. Raises FormatError for a mask that is damaged, or that was
+    written for other contents of its token file.
+    """
+    return mask_of_files(_files(tokens), tokens.segments(), tokens.n_tokens)
+
+
+def has_masks(tokens: TokenFile) -> bool:
+    """Return whether a file of an open token file has a loss mask."""
+    return any(map(has_mask, _files(tokens)))
+
+
+def _files(tokens: TokenFile) -> Iterator[str]:
+    if tokens.format == "manifest":
+        return iter(dict.fromkeys(segment.path for segment in tokens.segments()))
+    return described_files(tokens)
+
+
+def mask_of_files(files: Iterable[str], segments: Iterable[TokenSegment], n_tokens: int) -> LossMask | None:
+    """Return the loss mask of `n_tokens` tokens in files; segments: of the tokens, if there are several files."""
+    paths = list(files)
+    if not any(map(has_mask, paths)):
+        return None
+    lengths = dict.fromkeys(paths, 0)
+    if len(paths) == 1:
+        lengths[paths[0]] = n_tokens
+    else:
+        for segment in segments:
+            lengths[segment.path] += segment.length
+    pieces, start, n_counted = [], 0, 0
+    for path, length in lengths.items():
+        found = load_mask(path, length)
+        pieces.append(_Piece(start, start + length, None if found is None else found[0]))
+        n_counted += length if found is None else found[1]
+        start += length
+    return LossMask(pieces, n_counted)
+
+
+def mask_of_file(path: PathLike) -> LossMask | None:
+    """Return the loss mask of one token file, with as many tokens as it was written for; None without one."""
+    found = load_mask(path, None)
+    if found is None:
+        return None
+    return LossMask([_Piece(0, found[2], found[0])], found[1])
+
+
+def mask_path(path: PathLike) -> str:
+    """Return the path of the loss mask of a token file."""
+    return plain_path(path) + MASK
+
+
+def has_mask(path: PathLike) -> bool:
+    """Return whether a token file has a loss mask."""
+    return exists(mask_path(path))
+
+
+def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint8], int, int] | None:
+    """Return the bits of the mask of a token file, how many tokens count, and how many there are; None without a mask.
+
+    n_tokens: the number of tokens in the file, if it is known.
+
+    Raises FormatError for a mask that is damaged, or that was written for other contents of the token file.
+    """
+    side = mask_path(path)
+    if not exists(side):
+        return None
+    data = _all_bytes(side)
+    if len(data) < HEADER_BYTES or data[: len(MAGIC)].tobytes() != MAGIC:
+        raise FormatError(side, 0, data[: len(MAGIC)].tobytes(), f"a loss mask, which begins with {MAGIC!r}")
+    head = data[: HEADER.size].tobytes()
+    _, stored, n_counted, size, edges, checksum = HEADER.unpack(head)
+    if CHECKSUM.unpack(data[HEADER.size : HEADER_BYTES].tobytes())[0] != zlib.crc32(head):
+        raise FormatError(side, 0, "a header with a wrong checksum", "an undamaged loss mask")
+    if (size, edges) != edges_of(path) or n_tokens not in (None, stored):
+        found = f"the loss mask of another file, of {stored} tokens and {size} bytes"
+        raise FormatError(side, 0, found, f"the mask of {os.fspath(path)}, which has changed since: remove one of them")
+    bits = data[HEADER_BYTES:]
+    if len(bits) != -(-stored // 8) or zlib.crc32(bits.data) != checksum:
+        raise FormatError(side, HEADER_BYTES, f"{len(bits)} bytes with a wrong checksum", "the bits that were written")
+    return bits, n_counted, stored
+
+
+def _all_bytes(path: str) -> npt.NDArray[np.uint8]:
+    if not is_remote(path):
+        return map_bytes(path)
+    found: ByteArray = open_bytes(path)
+    return np.frombuffer(found[0 : len(found)].tobytes(), np.uint8)

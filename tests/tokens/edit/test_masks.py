@@ -1,0 +1,137 @@
+"""Loss masks go with their documents through every edit and conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastpack
+from fastpack.distributed.convert_tasks import collect_conversion, plan_conversion
+from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuffling
+from fastpack.distributed.ranks import run_rank
+from fastpack.tokens.loss_mask import open_loss_mask
+from fastpack.tokens.mask_bits import MaskBits
+
+# A token below 1000 counts in the loss.
+
+
+def write(path: Path, seed: int, masked: bool = True) -> Path:
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, 9, 25)
+    tokens = random.integers(1, 2000, int(lengths.sum())) if masked else random.integers(1, 1000, int(lengths.sum()))
+    with fastpack.PackedWriter(path, 2) as writer:
+        writer.append_many(tokens, lengths)
+        writer.mask = MaskBits(tokens < 1000) if masked else None
+    return path
+
+
+def check(path: Any, n_tokens: int | None = None, **options: Any) -> None:
+    with fastpack.open_tokens(path, **options) as tokens:
+        mask = open_loss_mask(tokens)
+        assert mask is not None
+        flat = np.concatenate([np.asarray(segment.open()) for segment in tokens.segments()])
+        assert mask.read(0, tokens.n_tokens).tolist() == (flat < 1000).tolist()
+        assert 0 < mask.n_counted < tokens.n_tokens
+        assert n_tokens in (None, tokens.n_tokens)
+
+
+EDITS: dict[str, Callable[[list[Path], Path], object]] = {
+    "merge": fastpack.merge_packed_data,
+    "shuffle": lambda paths, target: fastpack.shuffle_tokenized_data(paths[0], target, seed=3),
+    "chunk": lambda paths, target: fastpack.create_shuffled_dataset_chunk(paths, target, 1, 2, global_seed=3),
+    "filter": lambda paths, target: fastpack.filter_packed_data(paths[0], target, fastpack.KeepRules(min_length=4)),
+    "filter by tokens": lambda paths, target: fastpack.filter_packed_data(paths[0], target, lambda i, _: i % 3 > 0),
+    "convert": fastpack.convert,
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("suffix", [".pbin", ".ds"])
+def test_masks_go_with_their_documents(tmp_path: Path, name: str, suffix: str) -> None:
+    paths = [write(tmp_path / "a.pbin", 0), write(tmp_path / "b.pbin", 1, masked=False), write(tmp_path / "c.pbin", 2)]
+    EDITS[name](paths, tmp_path / f"o{suffix}")
+    check(tmp_path / f"o{suffix}")
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_files_without_masks_get_none(tmp_path: Path, name: str) -> None:
+    EDITS[name]([write(tmp_path / f"{i}.pbin", i, masked=False) for i in range(3)], tmp_path / "o.pbin")
+    assert not list(tmp_path.glob("*.mask"))
+
+
+@pytest.mark.parametrize("format", ["megatron", "datatrove", "llmc", "nanogpt", "npy", "litdata", "mds"])
+def test_masks_are_converted_there_and_back(tmp_path: Path, format: str) -> None:
+    source = write(tmp_path / "a.pbin", 0)
+    suffix = {"llmc": ".bin", "nanogpt": ".bin", "npy": ".npy"}.get(format, "")
+    output = fastpack.convert(source, tmp_path / f"o{suffix}", format=format).output
+    eos = 1 if format in ("llmc", "nanogpt", "npy") else None
+    back = fastpack.convert(output, tmp_path / "back.pbin", source_format=format, eos_token_id=eos)
+    check(back.output, fastpack.PackedFile(source).n_tokens)
+
+
+def test_datatrove_has_a_byte_per_token(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.pbin", 0)
+    fastpack.convert(source, tmp_path / "o.ds")
+    with fastpack.PackedFile(source) as file:
+        assert (tmp_path / "o.ds.loss").read_bytes() == bytes((file.data < 1000).astype(np.uint8))
+    fastpack.convert(write(tmp_path / "b.pbin", 1, masked=False), tmp_path / "o.ds", if_exists="overwrite")
+    assert not (tmp_path / "o.ds.loss").exists()
+    assert not (tmp_path / "o.ds.mask").exists()
+
+
+@pytest.mark.parametrize("shard_tokens", [20, 10**6])
+@pytest.mark.parametrize("format", ["pbin", "megatron", "datatrove", "olmo", "llmc", "npy", "litdata", "mds"])
+def test_every_shard_has_its_part_of_the_mask(tmp_path: Path, format: str, shard_tokens: int) -> None:
+    suffix = {"pbin": ".pbin", "olmo": ".npy", "npy": ".npy", "llmc": ".bin"}.get(format, "")
+    source, target = write(tmp_path / "a.pbin", 0), tmp_path / "o" / f"o{suffix}"
+    target.parent.mkdir()
+    outputs: list[str] = []
+    for masked in (True, False, True):  # shards of an earlier run lose their masks
+        one = source if masked else write(tmp_path / "b.pbin", 1, masked=False)
+        options: Any = {"shard_tokens": shard_tokens, "if_exists": "overwrite"}
+        outputs = fastpack.convert(one, target, format=format, **options).outputs
+        assert bool(list(target.parent.rglob("*.mask"))) == masked
+        assert bool(list(target.parent.rglob("*.loss"))) == (masked and format == "datatrove")
+    assert (len(outputs) > 1) == (shard_tokens == 20 and format not in ("litdata", "mds"))
+    eos = 1 if format in ("llmc", "npy") else None
+    dtype = "uint16" if format == "olmo" else None
+    back = fastpack.convert(outputs, tmp_path / "back.pbin", source_format=format, eos_token_id=eos, dtype=dtype)
+    check(back.output, fastpack.PackedFile(source).n_tokens)
+
+
+def test_shards_of_a_manifest_and_documents_in_another_order_keep_their_masks(tmp_path: Path) -> None:
+    write(tmp_path / "a.pbin", 0)
+    other = write(tmp_path / "b.pbin", 1, masked=False)
+    fastpack.write_manifest(tmp_path, tmp_path / "all.fpm")
+    check(fastpack.convert(tmp_path / "all.fpm", tmp_path / "o.npy").output)
+    with fastpack.PackedFile(other) as file, fastpack.PackedWriter(tmp_path / "c.pbin", 2) as writer:
+        writer.append_tokens(file.data)
+        rows = np.stack([file.index[::2, 0] // 2, file.index[::2, 1] // 2], axis=1)
+        writer.append_documents([rows])
+    check(fastpack.convert([tmp_path / "a.pbin", tmp_path / "c.pbin"], tmp_path / "p.pbin").output)
+
+
+@pytest.mark.parametrize("shard_tokens", [None, 20])
+def test_conversions_by_ranks_carry_masks(tmp_path: Path, shard_tokens: int | None) -> None:
+    source = write(tmp_path / "a.pbin", 0)
+    plan = plan_conversion(source, tmp_path / "o.ds", shard_tokens=shard_tokens, bytes_per_task=30)
+    run_rank(plan, 0, 1)
+    back = fastpack.convert(collect_conversion(plan).outputs, tmp_path / "back.pbin")
+    check(back.output, fastpack.PackedFile(source).n_tokens)
+
+
+@pytest.mark.parametrize("suffix", [".pbin", ".ds"])
+def test_edits_by_ranks_carry_masks(tmp_path: Path, suffix: str) -> None:
+    paths = [write(tmp_path / "a.pbin", 0), write(tmp_path / "b.pbin", 1, masked=False), write(tmp_path / "c.pbin", 2)]
+    chunk = {"chunk_id": 1, "num_chunks": 2, "global_seed": 3}
+    for plan in (
+        plan_merge(paths, tmp_path / f"merged{suffix}", bytes_per_task=60),
+        plan_shuffling("shuffle pbin", paths[:1], tmp_path / f"shuffled{suffix}", {"seed": 3}, bytes_per_task=60),
+        plan_shuffling("chunk pbin", paths, tmp_path / f"chunk{suffix}", chunk, bytes_per_task=60),
+    ):
+        run_rank(plan, 0, 1)
+        check(collect_edit(plan).path)
