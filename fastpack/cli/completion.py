@@ -14,7 +14,10 @@ from fastpack.cli.output import emit
 SHELLS = ("bash", "zsh", "fish")
 # Values by their name in help; a value with another name is not completed.
 FILES = frozenset(
-    {"PATH", "SRC", "DST", "TARGET", "T", "LIST", "CONFIG.yaml", "CONFIG.yaml|SRC", "REPORT.html", "FILE", "OTHER"}
+    (
+        *("PATH", "SRC", "DST", "TARGET", "T", "LIST", "FILE", "OTHER", "REPORT.html"),
+        *("CONFIG.yaml", "CONFIG.yaml|SRC", "SRC|CONFIG.yaml"),
+    )
 )
 FOLDERS = frozenset({"DIR", "NEWDIR", "ROOT"})
 
