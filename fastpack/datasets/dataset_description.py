@@ -74,7 +74,7 @@ def fingerprint(dataset: Dataset) -> str:
     digest = hashlib.blake2b(str(len(dataset)).encode(), digest_size=8)
     if isinstance(dataset, WindowDataset):
         digest.update(dataset._windows.cumulative.tobytes())
-    elif hasattr(dataset, "_identity"):  # bytes that differ for other files
+    else:
         digest.update(dataset._identity())
     return digest.hexdigest()
 
