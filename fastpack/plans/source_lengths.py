@@ -18,7 +18,8 @@ from fastpack.io import PathLike, Progress, as_path, exists, is_folder, is_remot
 from fastpack.plans.count_column import Integers
 from fastpack.plans.plan_settings import PlanSettings
 from fastpack.plans.plan_sources import PlanSource, file_fingerprint, files_of, stored_path
-from fastpack.tokens.formats import formats_of, is_side_file, open_tokens
+from fastpack.tokens.convert_dtypes import open_checked
+from fastpack.tokens.formats import formats_of, is_side_file
 from fastpack.tokens.interop_formats import FOLDER_FORMATS
 from fastpack.tokens.token_file import TokenFile
 
@@ -64,7 +65,7 @@ class TokenFormatOptions:
     eos_token_id: int | None = None
 
     def open(self, path: str) -> TokenFile:
-        return open_tokens(path, format=self.format, dtype=self.dtype, eos_token_id=self.eos_token_id)
+        return open_checked(path, self.format, self.dtype, self.eos_token_id)
 
 
 def find_token_files(given: Sources, format: str | None) -> list[list[str]]:

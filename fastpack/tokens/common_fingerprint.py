@@ -80,6 +80,17 @@ def first_of_files(paths: Iterable[str], mix: bool = False) -> tuple[str, Tokeni
     return found.first
 
 
+def warn_of_other_eos(tokens: TokenFile, eos_token_id: int | None) -> None:
+    """Warn if documents end with another token than the recorded tokenizer's, where files do not store their ends."""
+    if eos_token_id is None or is_remote(tokens.path):
+        return
+    found = first_of_files(described_files(tokens), mix=True)
+    if found is not None and found[1].eos_token_id != eos_token_id:
+        path, fingerprint = found
+        text = f"{path}: eos_token_id is {eos_token_id}, but the tokenizer {fingerprint.tokenizer} ended documents in"
+        warnings.warn(f"{text} {fingerprint.eos_token_id}", DataWarning, stacklevel=2)
+
+
 def described_files(tokens: TokenFile) -> Iterator[str]:
     """Yield the files of a token file that side files describe."""
     if tokens.format in _WITH_INDEX:

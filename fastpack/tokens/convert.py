@@ -13,14 +13,13 @@ import numpy.typing as npt
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
-from fastpack.errors import FormatError
 from fastpack.io import POLICIES, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.common_fingerprint import common_fingerprint
-from fastpack.tokens.convert_dtypes import check_guess, check_ids, choose_dtype, states_dtype
+from fastpack.tokens.convert_dtypes import check_ids, choose_dtype, open_checked
 from fastpack.tokens.convert_outputs import Outputs, output_format
 from fastpack.tokens.convert_sources import find_shards, open_shards
 from fastpack.tokens.document_masks import corpus_mask
-from fastpack.tokens.formats import format_named, open_tokens
+from fastpack.tokens.formats import format_named
 from fastpack.tokens.interop_formats import output_path
 from fastpack.tokens.shard_plan import token_count
 from fastpack.tokens.token_corpus import TokenCorpus, joined
@@ -219,23 +218,8 @@ def open_sources(
         files: list[TokenFile] = []
         for path in given:
             found = find_shards(path, format)
-            files += open_shards(found, lambda one: stack.enter_context(_open(one, format, dtype, eos_token_id)))
+            files += open_shards(found, lambda one: stack.enter_context(open_checked(one, format, dtype, eos_token_id)))
         yield files
-
-
-def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: int | None) -> TokenFile:
-    try:
-        tokens = open_tokens(path, format=format, eos_token_id=eos_token_id)
-    except FormatError:
-        if dtype is None:
-            raise
-        return open_tokens(path, format=format, dtype=dtype, eos_token_id=eos_token_id)
-    if dtype is not None and not states_dtype(tokens):
-        tokens.close()
-        return open_tokens(path, format=format, dtype=dtype, eos_token_id=eos_token_id)
-    if dtype is None and tokens.format == "bin" and not states_dtype(tokens):
-        check_guess(tokens)
-    return tokens
 
 
 def kept_result(outputs: Outputs) -> ConvertResult:

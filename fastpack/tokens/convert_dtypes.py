@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError, spoken
-from fastpack.io import as_path
+from fastpack.io import PathLike, as_path
+from fastpack.tokens.common_fingerprint import warn_of_other_eos
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import stream_tokens
@@ -18,6 +19,36 @@ from fastpack.tokens.token_stream import stream_tokens
 _CONCLUSIVE = 1000  # ids that are needed to tell uint16 from uint32
 _HIGH_LIMIT = 16  # of the upper halves of uint32 ids: no vocabulary has 2^20 ids
 _LOW_LIMIT = 256  # which the lower halves of uint32 ids exceed
+
+
+def open_checked(
+    path: PathLike, format: str | None = None, dtype: str | None = None, eos_token_id: int | None = None
+) -> TokenFile:
+    """Open a token file as `open_tokens`; `dtype` is that of a file that does not state one.
+
+    Raises FormatError if the dtype of a raw file is a guess that its ids do not confirm. Warns of an EOS token that is
+    not that of the recorded tokenizer.
+    """
+    tokens = _open(path, format, dtype, eos_token_id)
+    if tokens.dtype.kind not in "ui":
+        raise FormatError(tokens.path, 0, f"an array of {tokens.dtype}", "integers")
+    warn_of_other_eos(tokens, eos_token_id)
+    return tokens
+
+
+def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: int | None) -> TokenFile:
+    try:
+        tokens = open_tokens(path, format=format, eos_token_id=eos_token_id)
+    except FormatError:
+        if dtype is None:
+            raise
+        return open_tokens(path, format=format, dtype=dtype, eos_token_id=eos_token_id)
+    if dtype is not None and not states_dtype(tokens):
+        tokens.close()
+        return open_tokens(path, format=format, dtype=dtype, eos_token_id=eos_token_id)
+    if dtype is None and tokens.format == "bin" and not states_dtype(tokens):
+        check_guess(tokens)
+    return tokens
 
 
 def states_dtype(tokens: TokenFile) -> bool:

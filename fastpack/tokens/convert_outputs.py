@@ -28,6 +28,7 @@ from fastpack.io import (
     remove,
     same_file,
 )
+from fastpack.io.atomic import OVERWRITE
 from fastpack.io.atomic_folder import AtomicSet
 from fastpack.tokens.chunk_writer import ChunkedTokenWriter
 from fastpack.tokens.formats import FORMATS, format_named
@@ -94,6 +95,8 @@ class Outputs:
     def check_sources(self, files: Sequence[TokenFile], eos_token_id: int | None) -> None:
         """Raise ValueError if an existing output is a source, or the format needs unknown document boundaries."""
         written = [first_output(self.row.name, path) for path in self.existing()]
+        if written and self.is_sharded and self.policy == "error":
+            raise TargetExists(f"{written[0]} exists. {spoken(OVERWRITE)} to overwrite it.")
         for tokens in files:
             if self.row.stores_documents and eos_token_id is None and tokens.n_documents is None:
                 name = self.row.name

@@ -17,7 +17,7 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists, names_in, partial_path
-from fastpack.tokens.interop_formats import INTEROP_FORMATS, is_interop
+from fastpack.tokens.interop_formats import INTEROP_FORMATS, is_interop, refuse_other_index
 from fastpack.tokens.token_file import Recovery, RecoveryOptions, Rows, TokenFile, TokenFormat, TokenWriter
 
 
@@ -95,6 +95,7 @@ def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | No
 def _create_bin(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
     from fastpack.tokens.flat.bin_writer import BinWriter
 
+    refuse_other_index(path)
     return BinWriter(path, _token_size(dtype), if_exists=policy)
 
 

@@ -18,7 +18,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import SIDES, AnyPath, ExistencePolicy, as_path
+from fastpack.io import SIDES, AnyPath, ExistencePolicy, TargetExists, as_path
 from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat, TokenWriter
 
@@ -83,7 +83,18 @@ def _open(name: str, path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: i
     return _reader(name).open_file(path, dtype, eos_token_id)
 
 
+def refuse_other_index(path: AnyPath) -> None:
+    """Raise TargetExists if Megatron's index of another file lies where it would be taken for that of `path`."""
+    if path.suffix == ".bin" and is_interop(path.with_suffix(".idx"), None, "megatron"):
+        raise TargetExists(
+            f"{path.with_suffix('.idx')} is a Megatron index, which would be taken for that of {path.name}: "
+            "remove it, or choose another output"
+        )
+
+
 def _create(name: str, path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
+    if name in ("llmc", "nanogpt"):
+        refuse_other_index(path)
     return _writer(name).create(path, dtype, policy)
 
 

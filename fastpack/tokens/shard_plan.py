@@ -79,6 +79,9 @@ def existing_shards(name: str, target: AnyPath) -> list[AnyPath]:
     return [as_path(f"{os.path.join(folder, name)}{after}") for name in found]
 
 
+_SUFFIXES = {"pbin": ".pbin", "npy": ".npy", "bin": ".bin", "llmc": ".bin", "nanogpt": ".bin"}
+
+
 def _affixes(name: str, target: AnyPath) -> tuple[str, str]:
     """Return what precedes and follows the number of a shard."""
     text = os.fspath(target)
@@ -91,4 +94,4 @@ def _affixes(name: str, target: AnyPath) -> tuple[str, str]:
         case "olmo":
             return f"{text.removesuffix('.npy')}-", ".npy"
     stem, suffix = os.path.splitext(text)
-    return f"{stem}_", suffix
+    return f"{stem}_", suffix or _SUFFIXES.get(name, "")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack.errors import FormatError
 from fastpack.io import PathLike
+from fastpack.tokens.convert_dtypes import open_checked
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.megatron import MegatronTokens
 from fastpack.tokens.token_file import TokenFile
@@ -28,6 +29,7 @@ class DocumentSource:
 
     def __init__(self, path: PathLike, eos_token_id: int | None) -> None:
         self.path, self._eos = os.fspath(path), eos_token_id
+        open_checked(path).close()
         self._attach()
 
     def _attach(self) -> None:

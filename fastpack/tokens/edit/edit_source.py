@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastpack.errors import FormatError, spoken
 from fastpack.io import PathLike, as_path
+from fastpack.tokens.common_fingerprint import warn_of_other_eos
 from fastpack.tokens.convert_dtypes import check_guess, states_dtype
 from fastpack.tokens.formats import format_named, formats_of
 from fastpack.tokens.token_file import TokenFile
@@ -27,6 +28,7 @@ def open_source(path: PathLike, eos_token_id: int | None = None, *, checked: boo
         )
     if not row.stores_documents and not checked:
         _check_flat(file)
+        warn_of_other_eos(file, eos_token_id)
     return file
 
 

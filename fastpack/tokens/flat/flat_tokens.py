@@ -63,7 +63,12 @@ def open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | Non
     described = metadata_dtype(folder)
     if dtype is not None and described is not None and described != dtype:
         raise FormatError(folder, 0, f"metadata with the dtype {described}", f"{dtype}, as given")
-    return FlatTokens(path, "bin", scan_shards(paths, dtype or described, raw=True), eos_token_id)
+    segments = scan_shards(paths, dtype or described, raw=True)
+    for segment in segments:
+        n_bytes, size = segment.stamp[0] if segment.stamp else 0, segment.dtype.itemsize
+        if n_bytes % size:
+            raise FormatError(segment.path, 0, f"{n_bytes} bytes", f"tokens of {segment.dtype}, {size} bytes each")
+    return FlatTokens(path, "bin", segments, eos_token_id)
 
 
 def _paths(path: AnyPath, suffix: str) -> Sequence[AnyPath]:
