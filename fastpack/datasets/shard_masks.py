@@ -56,6 +56,8 @@ def find_masks(shards: Sequence[TokenSegment]) -> ShardMasks | None:
     """
     if isinstance(shards, list) and len(shards) == 1:
         return ShardMasks(shards) if has_mask(shards[0].path) else None
+    if not isinstance(shards, ManifestShards) and any(is_remote(shard.path) for shard in shards):
+        return None
     folders = _folders(shards)
     if folders is not None:
         found = (name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))

@@ -133,8 +133,9 @@ def mask_path(path: PathLike) -> str:
 
 
 def has_mask(path: PathLike) -> bool:
-    """Return whether a token file has a loss mask."""
-    return exists(mask_path(path))
+    """Return whether a local token file has a loss mask; in a store, looking for each would cost a request."""
+    side = mask_path(path)
+    return not is_remote(side) and exists(side)
 
 
 def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint8], int, int] | None:
@@ -145,7 +146,7 @@ def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint
     Raises FormatError for a mask that is damaged, or that was written for other contents of the token file.
     """
     side = mask_path(path)
-    if not exists(side):
+    if not has_mask(path):
         return None
     data = _all_bytes(side)
     if len(data) < HEADER_BYTES or data[: len(MAGIC)].tobytes() != MAGIC:
