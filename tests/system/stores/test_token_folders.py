@@ -67,7 +67,7 @@ def test_the_requests_do_not_grow_with_the_documents(store: Any, folder: Path, n
     before = len(store.proxy.requests)
     assert read_tokens(url) == DOCUMENTS
     assert fastpack.verify(url).is_sound
-    assert len(store.proxy.requests) - before < 40
+    assert len(store.proxy.requests) - before < 60  # of 500 documents
 
 
 def test_folders_of_shards(store: Any, folder: Path, cli: Cli, tmp_path: Path) -> None:
