@@ -67,6 +67,7 @@ def documents(passes: list[TokenFile]) -> list[list[int]]:
 @given(
     seq_length=st.integers(1, 40),
     algorithm=st.sampled_from(["best_fit", "first_fit", "none"]),
+    multiple=st.sampled_from([1, 1, 2, 3, 8]),
     seed=st.none() | st.integers(0, 99),
     dtype=st.sampled_from(["int64", "int32"]),
     wanted=st.sets(st.sampled_from(OUTPUTS), min_size=1),
@@ -79,12 +80,16 @@ def test_batches_equal_a_naive_implementation(
     tmp_path_factory: pytest.TempPathFactory,
     seq_length: int,
     algorithm: Any,
+    multiple: int,
     seed: int | None,
     dtype: Any,
     wanted: set[str],
     data: Any,
 ) -> None:
-    path = write_plan(tmp_path_factory.mktemp("plan") / "a.plan", passes, seq_length, algorithm=algorithm, seed=seed)
+    options = {"algorithm": algorithm, "seed": seed}
+    if algorithm != "none":
+        seq_length, options["pad_to_multiple"] = seq_length * multiple, multiple
+    path = write_plan(tmp_path_factory.mktemp("plan") / "a.plan", passes, seq_length, **options)
     with PlannedDataset(path, pad_token_id=9) as dataset:
         rows = data.draw(st.lists(st.integers(0, len(dataset) - 1), max_size=6))
         expected = naive_batch(dataset.plan, documents, rows, 9)
