@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.display import Described, facts
-from fastpack.errors import FormatError, counted
+from fastpack.errors import FormatError, JobError, counted
 from fastpack.io import PathLike, is_remote, plain_path, stat_of
 from fastpack.plans.balance import row_in_group
 from fastpack.plans.count_column import Columns, CountColumn, Integers
 from fastpack.plans.pieces import length_bits, piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
 from fastpack.plans.plan_settings import ALGORITHMS, LONG
-from fastpack.plans.plan_sources import PlanSource, folder_of, open_all, source_from
+from fastpack.plans.plan_sources import PlanSource, check_source, folder_of, open_all, source_from
 from fastpack.tokens.token_file import TokenFile
 
 
@@ -176,6 +176,16 @@ class PlanFile(Described):
             If a file is missing or has changed since the plan was made.
         """
         return open_all(self.sources, self.folder, times_count=self._is_where_it_was_written())
+
+    def changed_sources(self) -> list[JobError]:
+        """Return an error for each token file of `sources` that is missing or has changed since the plan was made."""
+        errors, times_count = [], self._is_where_it_was_written()
+        for source in dict.fromkeys(self.sources):
+            try:
+                check_source(source, self.folder, times_count=times_count)
+            except JobError as error:
+                errors.append(error)
+        return errors
 
     def _is_where_it_was_written(self) -> bool:
         """Return whether modification times count: a copy of plan and sources may have new ones."""
