@@ -89,9 +89,9 @@ class PackingAt(TypedDict):
     """what a plan would give at one sequence length"""
 
     seq_len: Annotated[int, Minimum(1), "tokens of a row"]
-    algorithm: Annotated[Literal["best_fit", "none"], "the algorithm of `fastpack plan`"]
+    algorithm: Annotated[Literal["best_fit", "first_fit", "none"], "the algorithm of `fastpack plan`"]
     long: Annotated[Literal["split", "truncate", "drop"], "what happens to documents longer than a row"]
-    rows: Annotated[Count, "rows"]
+    rows: Annotated[Count, "rows; of first_fit, for documents in random order"]
     padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
     documents_cut: Annotated[Count | None, "documents that are divided between rows, or truncated; null if unknown"]
     left_out: Annotated[Count, "tokens in no row"]

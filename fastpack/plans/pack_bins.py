@@ -48,7 +48,7 @@ def pack_shard(ends: _Numbers, settings: PlanSettings, ascending: bool = False) 
 
 def _fit(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers, _Numbers]:
     """Return the documents in the order in which they were packed, their rows, and the number of pieces of each row."""
-    fit = _first_fit if settings.algorithm == "first_fit" else _best_fit
+    fit = first_fit if settings.algorithm == "first_fit" else _best_fit
     most, multiple = settings.max_documents or UNLIMITED, settings.pad_to_multiple
     if multiple == 1:
         return fit(ends, settings.seq_length, most)
@@ -71,7 +71,8 @@ def _best_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Nu
     return order, bins, sizes[:n_bins].copy()
 
 
-def _first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
+def first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Return documents in order, the row of each, and the number of pieces of each row; `most` pieces in a row."""
     order = np.flatnonzero(ends).astype(np.uint32)
     # Two rows in succession have more than `seq_length` tokens, or one of them has `most` documents.
     n_rows = min(len(order), 2 * int(ends.sum(dtype=np.int64)) // seq_length + 2 * len(order) // most + 2)
