@@ -255,7 +255,7 @@ def loaders_of(dataset: Any, ranks: int, batch_size: int) -> list[Any]:
 
 
 def test_a_run_resumes_on_other_ranks(passes: list[TokenFile], tmp_path: Path) -> None:
-    dataset = PlannedDataset(write_plan(tmp_path / "a.plan", passes, 16), outputs=OUTPUTS)
+    dataset = PlannedDataset(write_plan(tmp_path / "a.plan", passes, 16, pad_to_multiple=2), outputs=OUTPUTS)
     expected = stream(loaders_of(dataset, 4, 2), 9)
     first = loaders_of(dataset, 4, 2)
     assert stream(first, 4) == expected[:4]
@@ -270,7 +270,10 @@ def test_a_run_resumes_on_other_ranks(passes: list[TokenFile], tmp_path: Path) -
 def test_with_other_datasets(passes: list[TokenFile], tmp_path: Path, kind: str, backend: str) -> None:
     np.save(tmp_path / "a.npy", np.arange(200, dtype=np.uint16))
     windows = fastpack.MemoryMappedDataset(tmp_path, 17, pack_sequences=True, eos_token_id=7)
-    plans = [PlannedDataset(write_plan(tmp_path / f"{seed}.plan", passes, 16, seed=seed)) for seed in (1, 2)]
+    plans = [
+        PlannedDataset(write_plan(tmp_path / f"{multiple}.plan", passes, 16, seed=1, pad_to_multiple=multiple))
+        for multiple in (1, 4)
+    ]
     datasets: list[Any] = [plans[0], windows, plans[1]]
     together: Any = (
         fastpack.CombinedDataset(datasets) if kind == "combined" else fastpack.MixtureDataset(datasets, list("abc"))
