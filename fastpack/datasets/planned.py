@@ -271,8 +271,10 @@ class PlannedDataset(RowDataset):
         if "labels" in outputs:
             self._mask_labels(places, outputs["labels"], rows)
         if LOSS_MASK in arrays:
-            chosen = slice(None) if rows is None else rows
-            arrays[LOSS_MASK][chosen] = outputs["labels"][chosen] != -100
+            if rows is None:
+                np.not_equal(outputs["labels"], IGNORED, out=arrays[LOSS_MASK])
+            else:
+                arrays[LOSS_MASK][rows] = outputs["labels"][rows] != IGNORED
 
     def _mask_labels(self, places: _Places, labels: npt.NDArray[Any], rows: RowNumbers | None) -> None:
         """Set the labels of tokens that do not count to -100; the last label of a segment is -100 anyway."""
@@ -350,6 +352,8 @@ class PlannedDataset(RowDataset):
 
 def _kernel_outputs(arrays: Arrays) -> Arrays:
     """Return the arrays that the kernel writes: those of a batch, and labels where only the loss mask is requested."""
+    if "input_ids" in arrays and LOSS_MASK not in arrays:
+        return arrays
     grids = {name: array for name, array in arrays.items() if name != LOSS_MASK}
     needed = ("input_ids", "labels") if LOSS_MASK in arrays else ("input_ids",)
     some = next(iter(grids.values()), np.empty(arrays[next(iter(arrays))].shape, np.int64))

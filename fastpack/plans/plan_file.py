@@ -194,7 +194,7 @@ class PlanFile(Described):
     def stored_rows(self, rows: Integers) -> Integers:
         """Return where rows, int64 [k], are in the order in which the plan stores rows."""
         rows = np.ascontiguousarray(rows, np.int64)
-        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.n_rows):
+        if len(rows) and rows.view(np.uint64).max() >= self.n_rows:  # a number below 0 becomes a large one
             wrong = int(rows[(rows < 0) | (rows >= self.n_rows)][0])
             raise IndexError(f"row {wrong} of {counted(self.n_rows, 'row')} in {self.path}")
         if self._keys is None or not len(rows):
