@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.datasets.base import Dataset, WindowDataset
+from fastpack.datasets.base import Dataset
+from fastpack.datasets.window_dataset import WindowDataset
 
 # Where the classes of datasets are, which a description names.
 MODULES = {

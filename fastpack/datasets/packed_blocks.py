@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.base import Dataset, Indices, WindowDataset
+from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.recorded_tokenizers import (
     Recorded,
@@ -21,6 +21,7 @@ from fastpack.datasets.recorded_tokenizers import (
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.token_streams import TokenStream, is_packed, open_named_files, open_stream
+from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -240,9 +241,8 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         A packed file, or a manifest (`.fpm`, see `fastpack.write_manifest`): then the samples are those of a
         `CombinedDataset` of all its `.pbin` files (of all its files if there are none), in its order. Such a file is
         accessed on first use only, and must then be as the manifest states. Files shorter than a block have no samples.
-        Or a token file or folder of
-        any other format that `fastpack.open_tokens` reads: its tokens are cut as those of one packed file. Blocks are
-        read from a mapping where the tokens are in one file, else copied.
+        Or a token file or folder of any other format that `fastpack.open_tokens` reads: its tokens are cut as those of
+        one packed file. Blocks are read from a mapping where the tokens are in one file, else copied.
     sample_key
         The key of the tokens in a sample.
     block_size

@@ -87,16 +87,21 @@ class MixtureHistory:
             self._schedules.pop(position, None)
         del self._positions[:number], self._shares[:number], self._drawn[:number]
 
-    def segments(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number of the change that is in force at each position, int64 [n]."""
-        if len(positions) and int(positions.min()) < self.start:
+    def draws(self, positions: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
+        """Return the source of each position, and how often it was drawn before: both int64 [n]."""
+        first = int(positions.min(initial=self._positions[-1]))
+        if first < self.start:
             raise FastpackError(f"the mixture's history starts at sample {self.start} of the run")
-        if len(positions) and int(positions.min()) >= self._positions[-1]:
-            return np.full(len(positions), len(self._positions) - 1)
-        return np.searchsorted(self._positions, positions, side="right") - 1
+        if first >= self._positions[-1]:
+            return self._assign(len(self._positions) - 1, positions)
+        sources, draws = np.empty_like(positions), np.empty_like(positions)
+        segments = np.searchsorted(self._positions, positions, side="right") - 1
+        for segment in np.unique(segments).tolist():
+            where = np.flatnonzero(segments == segment)
+            sources[where], draws[where] = self._assign(segment, positions[where])
+        return sources, draws
 
-    def assign(self, segment: int, positions: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
-        """Return the source of each position of a segment, and how often it was drawn before: both int64 [n]."""
+    def _assign(self, segment: int, positions: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
         sources, draws = self._schedule(segment).assign(positions - self._positions[segment])
         drawn = _widened(self._drawn[segment], len(self._shares[segment]))
         return sources, draws + drawn[sources]

@@ -393,7 +393,7 @@ def test_a_run_of_15_trillion_tokens(tmp_path: Path) -> None:
             samples = next(loader).tolist()
             expected[loader.step - 1] = samples
             loader._progress.advance(0, 8999)  # as if these steps had run
-            loader._yielded += 8999
+            loader._position.yielded += 8999
         text = json.dumps(loader.state_dict())
         assert len(text) < 4096
         state = json.loads(text)
