@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from fastpack.packing.conversations.chat_settings import Loss
-from fastpack.packing.conversations.sandbox import TemplateFault, compile_source, new_environment, template_faults
+from fastpack.packing.conversations.sandbox import TemplateFault, compile_source, new_environment, template_fault
 
 Span: TypeAlias = tuple[int, int]  # characters [start, end)
 
@@ -20,16 +20,22 @@ _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 
 
 class _Tracker:
-    """The number of characters rendered so far, and the spans of generation blocks."""
+    """The parts rendered so far, and the generation blocks: the number of parts before each, and its length."""
 
     def __init__(self) -> None:
-        self.n_characters = 0
-        self.spans: list[Span] | None = None  # None while no spans are recorded
+        self.parts: list[str] = []
+        self.blocks: list[tuple[int, int]] = []
 
-    def note(self, text: str) -> None:
-        """Record a generation block that is rendered now; one that begins the text is not recorded (transformers)."""
-        if self.spans is not None and (self.n_characters or self.spans):
-            self.spans.append((self.n_characters, self.n_characters + len(text)))
+    def spans(self) -> list[Span]:
+        """Return the spans of the blocks; one that begins the text is not recorded (transformers)."""
+        spans: list[Span] = []
+        before = start = 0
+        for n_parts, length in self.blocks:
+            start += sum(map(len, self.parts[before:n_parts]))
+            before = n_parts
+            if start or spans:
+                spans.append((start, start + length))
+        return spans
 
 
 class ChatTemplate:
@@ -89,17 +95,21 @@ class ChatTemplate:
         return len(before), len(through)
 
     def _render(self, messages: Sequence[Any], tools: Any, prompt: bool) -> tuple[str, list[Span]]:
-        tracker, parts, spans = self._tracker, list[str](), list[Span]()
-        tracker.n_characters, tracker.spans = 0, spans
-        template, n_characters = self._template, 0
+        tracker, template = self._tracker, self._template
+        parts = tracker.parts = list[str]()
+        tracker.blocks = []
         parent = {"messages": messages, "tools": tools, "add_generation_prompt": prompt, **self._parent}
         # `new_context` would iterate over all globals: a third of the time of a short conversation.
         context = template.environment.context_class(template.environment, parent, template.name, template.blocks)
-        with template_faults():
+        try:
+            append = parts.append
             for part in template.root_render_func(context):
-                parts.append(part)
-                tracker.n_characters = n_characters = n_characters + len(part)
-        return "".join(parts), spans
+                append(part)
+        except MemoryError:
+            raise
+        except Exception as error:  # any exception: the template can compute anything
+            raise template_fault(error) from error
+        return "".join(parts), tracker.spans() if tracker.blocks else []
 
 
 def _generation_blocks(tracker: _Tracker) -> Any:
@@ -117,7 +127,7 @@ def _generation_blocks(tracker: _Tracker) -> Any:
 
         def _note(self, caller: Any) -> str:
             text: str = caller()
-            tracker.note(text)
+            tracker.blocks.append((len(tracker.parts), len(text)))
             return text
 
     return GenerationBlocks
