@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from fastpack.errors import MissingExtra
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
@@ -15,6 +15,7 @@ from fastpack.tokenizers.postprocess import FasterTokenizer, decline_options
 
 # The result of a batch is an awkward array: 0.4 ms to construct and 0.3 s to import; that of a single text takes 1 us.
 FEW_TEXTS = 128
+MANY_TEXTS = 200_000  # in all, until the import of awkward is worth its time
 
 
 class GigatokenTokenizer(FasterTokenizer):
@@ -30,19 +31,20 @@ class GigatokenTokenizer(FasterTokenizer):
             from gigatoken import gigatoken_rs
         except ImportError:
             raise MissingExtra("gigatoken", "gigatoken", "the engine gigatoken") from None
-        description = own.backend.to_str()
-        decline_options(own.backend, orjson.loads(description))
+        decline_options(own.backend)
         try:
             with refusals():
-                self._engine: Any = gigatoken_rs.load_hf_json(description)
+                self._engine: Any = gigatoken_rs.load_hf_json(own.backend.to_str())
         except FaultyText as error:
             raise EngineDeclines(str(error).partition("the text: ")[2]) from None
         if not isinstance(self._engine, gigatoken_rs.BPETokenizer):
             raise EngineDeclines("it is not a byte-level BPE")
+        self._n_single = 0  # texts that were encoded singly
         super().__init__(own, own.backend.normalizer is not None)
 
     def _encode(self, texts: list[str], eod: int | None) -> tuple[Tokens, Lengths]:
-        if len(texts) <= FEW_TEXTS:
+        if len(texts) <= FEW_TEXTS or (self._n_single < MANY_TEXTS and "awkward" not in sys.modules):
+            self._n_single += len(texts)
             return self._frame.join([self._engine.encode(text) for text in texts], eod)
         layout = self._engine.encode_batch(texts, parallel=False).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
