@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastpack.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Template, nodes
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
@@ -53,12 +53,23 @@ def new_environment(extensions: Sequence[Any] = ()) -> ImmutableSandboxedEnviron
     return environment
 
 
-def compile_source(environment: ImmutableSandboxedEnvironment, source: str, name: str) -> Template:
-    """Return a compiled template; ValueError, which names it, for one that cannot be compiled."""
+def compile_source(
+    environment: ImmutableSandboxedEnvironment,
+    source: str,
+    name: str,
+    change: Callable[[nodes.Template], None] | None = None,
+) -> Template:
+    """Return a compiled template; ValueError, which names it, for one that cannot be compiled.
+
+    change: is called with the parsed template before it is compiled.
+    """
     import jinja2
 
     try:
-        return environment.from_string(source)
+        tree = environment.parse(source)
+        if change is not None:
+            change(tree)
+        return environment.from_string(tree)
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(f"{name}: line {error.lineno}: {error.message}") from None
     except (jinja2.TemplateError, RecursionError, OverflowError, SyntaxError) as error:

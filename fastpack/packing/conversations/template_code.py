@@ -28,6 +28,12 @@ class DictCodeGenerator(CodeGenerator):
         else:
             super().visit_Getitem(node, frame)
 
+    def visit_ExprStmt(self, node: nodes.ExprStmt, frame: Frame) -> None:  # noqa: N802
+        """Write the call of a method of an extension, without the checks of the sandbox."""
+        super().visit_ExprStmt(node, frame)
+        if isinstance(node.node, nodes.ExtensionAttribute):
+            self.write("()")
+
     def _write_key(self, method: str, owner: nodes.Expr, key: str, frame: Frame) -> None:
         name = self.temporary_identifier()
         self.write(f"({name}[{key!r}] if type({name} := ")

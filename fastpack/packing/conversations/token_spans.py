@@ -38,10 +38,10 @@ class TokenSpans:
         if isinstance(own, BytesTokenizer):
             self._n_bytes = np.ones(257, np.int64)
         elif isinstance(own, HFTokenizer):
-            self._offsets = own.backend
-            if _is_byte_level(self._offsets):
-                self._n_bytes = _added_bytes(self._offsets)
-                self._normalizes = self._offsets.normalizer is not None
+            self._offsets = backend = own.backend
+            if _is_byte_level(backend):
+                self._n_bytes = _added_bytes(backend)
+                self._normalizes = backend.normalizer is not None
 
     def mask(
         self,
