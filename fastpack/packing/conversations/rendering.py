@@ -20,15 +20,16 @@ _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 
 
 class _Tracker:
-    """The number of characters rendered so far, and the spans of generation blocks."""
+    """The parts rendered so far, their number of characters, and the spans of generation blocks."""
 
     def __init__(self) -> None:
         self.n_characters = 0
-        self.spans: list[Span] | None = None  # None while no spans are recorded
+        self.parts: list[str] = []
+        self.spans: list[Span] = []
 
     def note(self, text: str) -> None:
         """Record a generation block that is rendered now; one that begins the text is not recorded (transformers)."""
-        if self.spans is not None and (self.n_characters or self.spans):
+        if self.parts or self.spans:
             self.spans.append((self.n_characters, self.n_characters + len(text)))
 
 
@@ -90,7 +91,7 @@ class ChatTemplate:
 
     def _render(self, messages: Sequence[Any], tools: Any, prompt: bool) -> tuple[str, list[Span]]:
         tracker, parts, spans = self._tracker, list[str](), list[Span]()
-        tracker.n_characters, tracker.spans = 0, spans
+        tracker.n_characters, tracker.parts, tracker.spans = 0, parts, spans
         template, n_characters = self._template, 0
         parent = {"messages": messages, "tools": tools, "add_generation_prompt": prompt, **self._parent}
         # `new_context` would iterate over all globals: a third of the time of a short conversation.
