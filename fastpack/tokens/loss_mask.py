@@ -20,6 +20,8 @@ from fastpack.tokens.tokenizer_fingerprint import edges_of
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
+_BLOCK = 1 << 20  # bytes that are counted at once
+
 
 class _Piece(NamedTuple):
     """The tokens [start, end) of a token file, and their bits; None: all of them count."""
@@ -161,7 +163,16 @@ def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint
     bits = data[HEADER_BYTES:]
     if len(bits) != -(-stored // 8) or zlib.crc32(bits.data) != checksum:
         raise FormatError(side, HEADER_BYTES, f"{len(bits)} bytes with a wrong checksum", "the bits that were written")
+    if _count(bits, stored) != n_counted:
+        raise FormatError(side, HEADER_BYTES, f"bits that are not {n_counted} of {stored} tokens", "the counted tokens")
     return bits, n_counted, stored
+
+
+def _count(bits: npt.NDArray[np.uint8], n_tokens: int) -> int | None:
+    """Return the number of bits that are set; None if one after the last token is."""
+    if n_tokens % 8 and bits[-1] >> n_tokens % 8:
+        return None
+    return sum(int(np.bitwise_count(bits[i : i + _BLOCK]).sum()) for i in range(0, len(bits), _BLOCK))
 
 
 def _all_bytes(path: str) -> npt.NDArray[np.uint8]:
