@@ -52,4 +52,6 @@ from fastpack.io.reading import peek as peek
 from fastpack.io.reading import read_head as read_head
 from fastpack.io.reading import read_start as read_start
 from fastpack.io.reading import stop_at as stop_at
+from fastpack.io.store_listings import has_listed as has_listed
+from fastpack.io.store_listings import is_listed as is_listed
 from fastpack.io.stores import Status as Status

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError
-from fastpack.io import MASK, ByteArray, PathLike, exists, is_remote, map_bytes, open_bytes, plain_path
+from fastpack.errors import FormatError, JobError
+from fastpack.io import (
+    MASK,
+    ByteArray,
+    PathLike,
+    exists,
+    is_listed,
+    is_remote,
+    map_bytes,
+    names_in,
+    open_bytes,
+    plain_path,
+    stat_of,
+)
 from fastpack.tokens.common_fingerprint import described_files
 from fastpack.tokens.mask_bits import CHECKSUM, HEADER, HEADER_BYTES, MAGIC, read_bits
 from fastpack.tokens.token_file import TokenFile
@@ -92,7 +106,12 @@ def open_loss_mask(tokens: TokenFile) -> LossMask | None:
 
 def has_masks(tokens: TokenFile) -> bool:
     """Return whether a file of an open token file has a loss mask."""
-    return any(map(has_mask, _files(tokens)))
+    return _any_mask(list(_files(tokens)))
+
+
+def _any_mask(paths: list[str]) -> bool:
+    list_folders(paths)
+    return any(find_mask(path) is not None for path in paths)
 
 
 def _files(tokens: TokenFile) -> Iterator[str]:
@@ -104,7 +123,7 @@ def _files(tokens: TokenFile) -> Iterator[str]:
 def mask_of_files(files: Iterable[str], segments: Iterable[TokenSegment], n_tokens: int) -> LossMask | None:
     """Return the loss mask of `n_tokens` tokens in files; segments: of the tokens, if there are several files."""
     paths = list(files)
-    if not any(map(has_mask, paths)):
+    if not _any_mask(paths):
         return None
     lengths = dict.fromkeys(paths, 0)
     if len(paths) == 1:
@@ -134,10 +153,35 @@ def mask_path(path: PathLike) -> str:
     return plain_path(path) + MASK
 
 
-def has_mask(path: PathLike) -> bool:
-    """Return whether a local token file has a loss mask; in a store, looking for each would cost a request."""
+def find_mask(path: PathLike) -> str | None:
+    """Return the path of the loss mask of a token file, or of the file that it links to; None without one.
+
+    In a store, this takes a request, unless a listing of the folder tells.
+    """
     side = mask_path(path)
-    return not is_remote(side) and exists(side)
+    if is_remote(side):
+        listed = is_listed(side)
+        return side if (_is_object(side) if listed is None else listed) else None
+    if not exists(side) and os.path.islink(plain_path(path)):
+        side = mask_path(os.path.realpath(plain_path(path)))
+    return side if exists(side) else None
+
+
+def _is_object(url: str) -> bool:
+    try:
+        stat_of(url)
+    except (FileNotFoundError, PermissionError):  # S3 denies access to a missing object without list permission
+        return False
+    return True
+
+
+def list_folders(paths: Iterable[str]) -> None:
+    """List the folders with several of these objects in stores, for `find_mask`; a server may have no listings."""
+    unlisted = Counter(os.path.dirname(path) for path in paths if is_remote(path) and is_listed(path) is None)
+    for folder, n in unlisted.items():
+        if n > 1:
+            with contextlib.suppress(OSError, JobError):
+                names_in(folder)
 
 
 def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint8], int, int] | None:
@@ -147,8 +191,8 @@ def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint
 
     Raises FormatError for a mask that is damaged, or that was written for other contents of the token file.
     """
-    side = mask_path(path)
-    if not has_mask(path):
+    side = find_mask(path)
+    if side is None:
         return None
     data = _all_bytes(side)
     if len(data) < HEADER_BYTES or data[: len(MAGIC)].tobytes() != MAGIC:
