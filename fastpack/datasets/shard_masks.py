@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from fastpack.io import MASK, has_listed, is_remote
+from fastpack.io import LOSS, MASK, has_listed, is_remote
 from fastpack.tokens.loss_mask import LossMask, find_mask, has_masks, list_folders, mask_of_file, open_loss_mask
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import TokenSegment
 
+_SUFFIXES = (MASK, LOSS)
 _FEW = 1024  # shards whose masks are looked for when a dataset is opened
 
 
@@ -74,8 +75,8 @@ def _manifest_folders(shards: ManifestShards) -> set[str] | None:
 def _may_have_masks(folder: str) -> bool:
     """Return whether a folder has loss masks, or links to files that may have one; True if it cannot be listed."""
     if is_remote(folder):
-        return has_listed(folder, MASK)
+        return has_listed(folder, _SUFFIXES)
     if not os.path.isdir(folder):  # of a manifest
         return False
     with os.scandir(folder) as entries:
-        return any(entry.name.endswith(MASK) or entry.is_symlink() for entry in entries)
+        return any(entry.name.endswith(_SUFFIXES) or entry.is_symlink() for entry in entries)

@@ -16,7 +16,7 @@ from fastpack.inspection.recorded_tokenizer import files_of
 from fastpack.io import AnyPath
 from fastpack.tokens.flat.shard_warnings import token_dtype
 from fastpack.tokens.formats import formats_of
-from fastpack.tokens.loss_mask import LossMask, has_masks, mask_of_file, mask_path, open_loss_mask
+from fastpack.tokens.loss_mask import LossMask, has_masks, mask_of_file, open_loss_mask
 from fastpack.tokens.mask_bits import BLOCK_TOKENS
 from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat
 
@@ -52,7 +52,7 @@ def check_loss_mask(path: AnyPath, report: VerifyReport) -> None:
         try:
             mask_of_file(file)
         except FormatError as error:
-            report.add("error", mask_path(file), error.offset, str(error.found), str(error.expected))
+            report.add("error", error.path, error.offset, str(error.found), str(error.expected))
 
 
 def _per_document(tokens: TokenFile, mask: LossMask) -> tuple[dict[str, float] | None, dict[str, float] | None]:

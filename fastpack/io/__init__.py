@@ -6,6 +6,7 @@ from fastpack.io.atomic import partial_path as partial_path
 from fastpack.io.atomic import remove as remove
 from fastpack.io.atomic import write_durably as write_durably
 from fastpack.io.if_exists import CHECKSUMS as CHECKSUMS
+from fastpack.io.if_exists import LOSS as LOSS
 from fastpack.io.if_exists import MASK as MASK
 from fastpack.io.if_exists import POLICIES as POLICIES
 from fastpack.io.if_exists import SIDES as SIDES

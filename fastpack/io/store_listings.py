@@ -8,9 +8,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable
 
-from fastpack.io.if_exists import CHECKSUMS, SIDES
+from fastpack.io.if_exists import CHECKSUMS, LOSS, SIDES
 
-_SUFFIXES = (CHECKSUMS, *SIDES)
+_SUFFIXES = (CHECKSUMS, LOSS, *SIDES)
 _MOST_LISTED = 10_000
 _listed: dict[str, set[str]] = {}  # folder -> names of its side files
 
@@ -41,6 +41,6 @@ def is_listed(side: str) -> bool | None:
     return None if names is None else posixpath.basename(side) in names
 
 
-def has_listed(folder: str, suffix: str) -> bool:
-    """Return whether a folder has side files of this suffix; True without a listing."""
-    return any(name.endswith(suffix) for name in _listed.get(folder, (suffix,)))
+def has_listed(folder: str, suffixes: tuple[str, ...]) -> bool:
+    """Return whether a folder has side files of these suffixes; True without a listing."""
+    return any(name.endswith(suffixes) for name in _listed.get(folder, suffixes))

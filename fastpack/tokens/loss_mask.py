@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fastpack.errors import FormatError, JobError
 from fastpack.io import (
+    LOSS,
     MASK,
     ByteArray,
     PathLike,
@@ -24,6 +25,7 @@ from fastpack.io import (
     names_in,
     open_bytes,
     plain_path,
+    size_of,
     stat_of,
 )
 from fastpack.tokens.common_fingerprint import described_files
@@ -148,23 +150,25 @@ def mask_of_file(path: PathLike) -> LossMask | None:
     return LossMask([_Piece(0, found[2], found[0])], found[1])
 
 
-def mask_path(path: PathLike) -> str:
-    """Return the path of the loss mask of a token file."""
-    return plain_path(path) + MASK
-
-
 def find_mask(path: PathLike) -> str | None:
     """Return the path of the loss mask of a token file, or of the file that it links to; None without one.
 
-    In a store, this takes a request, unless a listing of the folder tells.
+    This is `<file>.mask`, or datatrove's `x.ds.loss`. In a store, this takes requests, unless a listing of the folder
+    tells.
     """
-    side = mask_path(path)
-    if is_remote(side):
-        listed = is_listed(side)
-        return side if (_is_object(side) if listed is None else listed) else None
-    if not exists(side) and os.path.islink(plain_path(path)):
-        side = mask_path(os.path.realpath(plain_path(path)))
-    return side if exists(side) else None
+    name = plain_path(path)
+    names = [os.path.realpath(name)] if not is_remote(name) and os.path.islink(name) else []
+    sides = [
+        f"{one}{suffix}" for one in [name, *names] for suffix in ((MASK, LOSS) if one.endswith(".ds") else (MASK,))
+    ]
+    return next(filter(_exists, sides), None)
+
+
+def _exists(side: str) -> bool:
+    if not is_remote(side):
+        return exists(side)
+    listed = is_listed(side)
+    return _is_object(side) if listed is None else listed
 
 
 def _is_object(url: str) -> bool:
@@ -194,6 +198,8 @@ def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint
     side = find_mask(path)
     if side is None:
         return None
+    if side.endswith(LOSS):
+        return _read_loss(side, path, n_tokens)
     data = _all_bytes(side)
     if len(data) < HEADER_BYTES or data[: len(MAGIC)].tobytes() != MAGIC:
         raise FormatError(side, 0, data[: len(MAGIC)].tobytes(), f"a loss mask, which begins with {MAGIC!r}")
@@ -210,6 +216,17 @@ def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint
     if _count(bits, stored) != n_counted:
         raise FormatError(side, HEADER_BYTES, f"bits that are not {n_counted} of {stored} tokens", "the counted tokens")
     return bits, n_counted, stored
+
+
+def _read_loss(side: str, path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint8], int, int]:
+    """Return what `load_mask` does, of datatrove's file of a byte per token."""
+    data = _all_bytes(side)
+    if n_tokens not in (None, len(data)) or size_of(path) not in (2 * len(data), 4 * len(data)):
+        raise FormatError(side, 0, f"a loss mask of {len(data)} tokens", f"one byte per token of {os.fspath(path)}")
+    if data.max(initial=0) > 1:
+        wrong = int((data > 1).argmax())
+        raise FormatError(side, wrong, f"byte {data[wrong]}", "0 or 1")
+    return np.packbits(data, bitorder="little"), int(np.count_nonzero(data)), len(data)
 
 
 def _count(bits: npt.NDArray[np.uint8], n_tokens: int) -> int | None:
