@@ -39,13 +39,13 @@ class _Tracker:
         return self.parts
 
     def spans(self) -> list[Span]:
-        """Return the spans of the blocks; one that begins the text is not recorded (transformers)."""
+        """Return the spans of the blocks; one before all parts is not recorded (transformers)."""
         spans: list[Span] = []
         before = start = 0
         for n_parts, length in self.blocks:
             start += sum(map(len, self.parts[before:n_parts]))
             before = n_parts
-            if start or spans:
+            if n_parts or spans:
                 spans.append((start, start + length))
         return spans
 
