@@ -24,7 +24,6 @@ from fastpack.datasets.outputs import (
     check_whole,
     split_outputs,
 )
-from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
 from fastpack.datasets.row_shares import Spans, copy_row_spans, fill_window_spans, window_document_ends
 from fastpack.datasets.shard_masks import ShardMasks
@@ -33,6 +32,7 @@ from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
 from fastpack.display import Described, facts
 from fastpack.item_numbers import item_numbers
+from fastpack.tokens.common_fingerprint import Recorded
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 

@@ -21,12 +21,12 @@ from fastpack.datasets.gpt.blends import (
 from fastpack.datasets.gpt.document_source import DocumentSource, Numbers
 from fastpack.datasets.gpt.sample_order import Parts, SampleOrder, SampleRules
 from fastpack.datasets.gpt.splits import SPLITS, Split, documents_of, normalized, split_shares
-from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_shards
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.segment_reader import SegmentReader
 from fastpack.datasets.shard_masks import FileMasks
 from fastpack.errors import DataWarning
 from fastpack.io import is_remote
-from fastpack.tokens.common_fingerprint import described_files
+from fastpack.tokens.common_fingerprint import Recorded, described_files
 from fastpack.tokens.megatron import prefix_of
 
 WHOLE = (0.0, 1.0)  # the share of a split that has a blend of its own
