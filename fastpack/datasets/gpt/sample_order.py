@@ -115,8 +115,9 @@ class SampleOrder:
 
     def _computed(self) -> _Indices:
         generator, per_epoch = LegacyGenerator(self.rules.seed), len(self._chosen)
-        documents = np.empty(self.n_epochs * per_epoch, np.int32)
-        documents.reshape(self.n_epochs, per_epoch)[:] = np.arange(self._chosen.start, self._chosen.stop)
+        documents = np.arange(self._chosen.start, self._chosen.stop, dtype=np.int32)
+        if self.n_epochs > 1:
+            documents = np.tile(documents, self.n_epochs)
         before, n_together = self._before_final, len(documents)
         if before is not None:
             n_together -= per_epoch
