@@ -56,7 +56,7 @@ class DocumentSource:
             return self.tokens.tokens_before(documents.stop) - self.tokens.tokens_before(documents.start)
         starts, ends = self.bounds()
         chosen = slice(documents.start, documents.stop)
-        return int((ends[chosen] - starts[chosen]).sum())
+        return int(ends[chosen].sum() - starts[chosen].sum())
 
     def bounds(self) -> tuple[Numbers, Numbers]:
         """Return the first token of each document, and its end (exclusive): int64 [n_documents] each."""

@@ -82,8 +82,6 @@ class SampleOrder:
         self._chosen = documents
         per_epoch = source.n_tokens_of(documents)
         length, extra = rules.sequence_length, rules.extra
-        if n_requested and not per_epoch:
-            raise ValueError(f"{source.path}: documents {documents.start} to {documents.stop} have no tokens")
         self.n_epochs = -(-((n_requested or 0) * length + extra) // per_epoch) if per_epoch and n_requested else 1
         self.n_tokens = self.n_epochs * per_epoch
         available = max(0, self.n_tokens - extra)

@@ -271,7 +271,7 @@ def test_files_of_a_blend_are_not_kept_open(tmp_path: Path) -> None:
         ({"compat": "gpt"}, "'megatron' or None"),
         ({"eod_mask_loss": True}, "need eod_token_id"),
         ({"blend_per_split": [None] * 3}, "pass blend, or blend_per_split"),
-        ({"num_samples": (1, 1, 1), "split": "1000,1,1"}, "documents 12 to 12 have no tokens"),
+        ({"num_samples": (1, 1, 1), "split": "1000,1,1"}, "valid split has no tokens, only documents 12 to 12 of 12"),
     ],
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_wrong_blends_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a number of samples"):
         build([1, path], num_samples=(None, 0, 0))
     short = corpus(tmp_path, [3, 2], name="short")
-    with pytest.raises(ValueError, match="short: its 5 tokens in this split are too few"):
+    with pytest.raises(ValueError, match="short: its 5 tokens in the train split are too few"):
         build([path, short], split="1,0,0")
     with pytest.raises(FileNotFoundError):
         build(str(tmp_path / "missing"))
