@@ -12,12 +12,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
-from fastpack.datasets.recorded_tokenizers import (
-    Recorded,
-    tokenizer_of_file,
-    tokenizer_of_manifest,
-    tokenizer_of_shards,
-)
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_file, tokenizer_of_manifest, tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.token_streams import TokenStream, is_packed, open_named_files, open_stream
@@ -28,6 +23,7 @@ from fastpack.display import facts
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, is_remote
 from fastpack.item_numbers import item_numbers, position_of
+from fastpack.tokens.common_fingerprint import Recorded
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
