@@ -13,7 +13,7 @@ from fastpack.loading.adapters import SamplerAdapter, as_batch_dataset, as_resum
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of, row_options
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.context_parallel import CpLayout, default_sampler
-from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch, warm_kernels
+from fastpack.loading.fetch import BatchOptions, Fetch, make_fetch, warm_kernels
 from fastpack.loading.producer import Producer
 from fastpack.loading.progress import Progress
 from fastpack.loading.protocols import BatchDataset, LoaderOptions, ResumableSampler
@@ -205,16 +205,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
 
     def _make_fetch(self) -> Fetch:
         """Return what makes a batch; it must not refer to the loader."""
-        return make_fetch(self.dataset, self._options(), self._pool)
-
-    def _output_names(self) -> Sequence[str]:
-        """Return the names of the arrays of a batch."""
-        if self.context_parallel is not None or self.shapes_only:
-            return []
-        arguments = batch_arguments(self.dataset, self._options())
-        if arguments is None or not isinstance(self.dataset, BatchDataset):
-            return []
-        return list(self.dataset.new_outputs(0, **arguments))
+        return self._masked(make_fetch(self.dataset, self._options(), self._pool))
 
     def _options(self) -> BatchOptions:
         whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
