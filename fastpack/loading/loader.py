@@ -249,6 +249,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         plan, source = make_plan(), as_batch_dataset(self.dataset)
         if check and source.check_unchanged is not None:
             source.check_unchanged()
+        self._progress.plan()
         self._batch_plan, self._planned = plan, self._progress.revision
         hint = self._fetch.will_need or source.will_need
         self._producers[:] = [Producer(plan, self._fetch, self.prefetch, hint)]

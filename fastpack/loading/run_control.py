@@ -157,7 +157,7 @@ class RunControl:
             If the dataset or the sampler is not one of fastpack, or an argument of the dataset is a function.
         """
         with self._lock:
-            return describe_run(self.dataset, self.sampler, self._progress.state())
+            return describe_run(self.dataset, self.sampler, self._progress.state(whole=True))
 
 
 _LOADERS: weakref.WeakSet[RunControl] = weakref.WeakSet()

@@ -105,6 +105,10 @@ def run(name: str) -> tuple[dict[str, Any], list[list[list[int]]]]:
             samples += [[]] * (step - len(samples)) + [numbers]  # no samples of steps that were skipped
             if name == "no-repeat":
                 _change(loaders, step)
+            if name == "with-repeats" and step in (16, 30):
+                for loader in loaders:
+                    loader.sampler.update_weights([1, step / 10], temperature=0.5)
+                    iter(loader)
             if step == 8:
                 for loader in loaders:
                     loader.skip(steps=(10, 11))
