@@ -18,6 +18,7 @@ from fastpack.loading.run_description import RunOrder, describe_run
 from fastpack.modalities import CombinedDataset
 
 EOS = 0
+MULTIPLE = 5  # of tokens, to which one plan pads its documents
 
 
 def shards(folder: Path, seed: int, n_shards: int = 3) -> Path:
@@ -81,7 +82,9 @@ def plans(folder: Path) -> Any:
 
 
 def shorter_plan(folder: Path) -> Any:
-    fastpack.plan([packed(folder / "h.pbin", 11)], folder / "b.plan", seq_length=30, long="truncate")
+    fastpack.plan(
+        [packed(folder / "h.pbin", 11)], folder / "b.plan", seq_length=30, long="truncate", pad_to_multiple=MULTIPLE
+    )
     return fastpack.PlannedDataset(folder / "b.plan", pad_token_id=99)
 
 
@@ -106,11 +109,15 @@ def tokens_of(entry: dict[str, Any]) -> Any:
         return tokens.tokens(entry["start"], entry["end"])
 
 
-def row_tokens(entries: list[dict[str, Any]], batch_size: int) -> list[list[int]]:
+def row_tokens(entries: list[dict[str, Any]], batch_size: int, multiple: int = 1) -> list[list[int]]:
+    """Return the tokens of each row; after a document, 99 up to a multiple of tokens, or one token."""
     rows: list[list[int]] = [[] for _ in range(batch_size)]
     for entry in entries:
-        assert entry["column"] == len(rows[entry["row"]])
-        rows[entry["row"]] += tokens_of(entry).tolist()
+        row = rows[entry["row"]]
+        if entry["source"] == "code":
+            row += [99] * (-len(row) % multiple)
+        assert entry["column"] == len(row)
+        row += tokens_of(entry).tolist()
     return rows
 
 
@@ -125,7 +132,8 @@ def segment_labels(entries: list[dict[str, Any]], batch_size: int) -> list[list[
             document = file.document(entry["document"]).tolist()
         tokens = tokens_of(entry).tolist()
         assert any(document[k : k + len(tokens)] == tokens for k in range(len(document)))
-        rows[entry["row"]] += [*tokens[1:], -100]
+        row = rows[entry["row"]]
+        row += [*[-100] * (entry["column"] - len(row)), *tokens[1:], -100]
     return [(row + [-100] * 30)[:30] for row in rows]
 
 
@@ -195,7 +203,7 @@ def check_run(folder: Path, make: Callable[[Path], Any], order: str, n_steps: in
         entries = traced.rows(step, rank)
         assert not any("skipped" in entry for entry in entries)
         found = batch[tokens_name(recorded.dataset)].tolist()
-        rows = row_tokens(entries, len(found))
+        rows = row_tokens(entries, len(found), MULTIPLE if make is plans else 1)
         if make in (planned, plans):
             assert [(row + [99] * 30)[:30] for row in rows] == found
             assert segment_labels(entries, len(found)) == batch["labels"].tolist()

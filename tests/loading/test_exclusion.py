@@ -97,6 +97,7 @@ def planned(folder: Path) -> Any:
         folder / "a.plan",
         seq_length=20,
         seed=3,
+        pad_to_multiple=2,
     )
     return fastpack.PlannedDataset(folder / "a.plan", outputs=("input_ids", "labels", "loss_mask"))
 
