@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Indices, RowDataset
 from fastpack.datasets.document_table import DocumentTable
-from fastpack.datasets.file_spans import RowSpans
+from fastpack.datasets.file_spans import NumberedFiles, RowSpans
 from fastpack.datasets.loss_labels import IGNORED, Places, mask_places
 from fastpack.datasets.outputs import LOSS_MASK, OUTPUTS, PAIR_OUTPUTS, ROW_OUTPUTS, WHOLE_OUTPUTS, Arrays
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
@@ -45,7 +45,7 @@ class _Places(NamedTuple):
     number: Numbers
 
 
-class PlannedDataset(RowDataset):
+class PlannedDataset(NumberedFiles, RowDataset):
     """Read the rows of a packing plan: whole documents, or pieces of them, in rows of `seq_length` tokens.
 
     A sample is {"input_ids", "labels", "doc_ids"}, each int64 [seq_length], or the given outputs. The tokens of a row
@@ -224,20 +224,8 @@ class PlannedDataset(RowDataset):
         starts, ends, zeros = place.start + found.start, place.start + found.end, np.zeros_like(sizes)
         return RowSpans(found.row, offsets, zeros, place.file, starts, ends, place.number)
 
-    def token_files(self, source: int = 0) -> Sequence[str]:
-        """Return the paths of the files that `row_spans` numbers.
-
-        Parameters
-        ----------
-        source
-            The number of the dataset in a mixture: 0.
-
-        Returns
-        -------
-        sequence of str
-            The paths.
-        """
-        return [file.path for file in self._table.files] if source == 0 else ()
+    def _token_files(self) -> Sequence[str]:
+        return [file.path for file in self._table.files]
 
     def _open_file(self, number: int) -> TokenFile:
         source = self._file_sources[id(self._table.files[number])]

@@ -168,7 +168,13 @@ class FingerprintFacts(TypedDict):
     eos_token_id: Annotated[Count, "the token that ends documents"]
 
 
-LossTokens = Annotated[Count | None, "tokens that count in the loss; null without a loss mask"]
+LossTokens = Annotated[Count | None, "tokens that count in the loss; null without a loss mask, or for a damaged one"]
+LossPerDocument = Annotated[
+    Summary | None, "tokens of a document that count in the loss; null without a loss mask, and with `--quick`"
+]
+TurnsPerDocument = Annotated[
+    Summary | None, "runs of such tokens in a document: the turns of the assistant; null as `loss_per_document`"
+]
 Fingerprint = Annotated[FingerprintFacts | None, "the recorded tokenizer; null if it is not recorded for all files"]
 
 
@@ -233,6 +239,8 @@ class PackedFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
 
 
@@ -259,6 +267,8 @@ class ShardFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
 
 
@@ -280,6 +290,8 @@ class TokenFileFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
 
 
@@ -299,6 +311,8 @@ class ManifestFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
 
 

@@ -18,6 +18,7 @@ from fastpack.analysis.token_ids import IdCounter
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, TableFacts
 from fastpack.inspection.inspect import measure
+from fastpack.inspection.loss_facts import LOSS_FACTS
 from fastpack.inspection.verify import verify
 from fastpack.io import Progress
 from fastpack.plans.packing_estimate import estimate_bins
@@ -105,6 +106,7 @@ def _source(source: Source, one: FileFacts) -> dict[str, Any]:
         "tokens": facts.get("tokens"),
         "lengths": None if one.lengths is None else one.lengths.summary(),
         "eos": facts.get("eos"),
+        **{name: facts.get(name) for name in LOSS_FACTS},
     }
 
 
@@ -113,7 +115,16 @@ def _totals(measured: Sequence[FileFacts]) -> dict[str, Any]:
         "bytes": sum(one.facts["bytes"] for one in measured),
         "tokens": _sum(one.facts.get("tokens") for one in measured),
         "documents": _sum(None if one.lengths is None else one.lengths.documents for one in measured),
+        "loss_tokens": _loss_tokens(measured),
     }
+
+
+def _loss_tokens(measured: Sequence[FileFacts]) -> int | None:
+    """Return the number of tokens that count in the loss: all those of a source without a loss mask; None if all do."""
+    counted = [one.facts.get("loss_tokens") for one in measured]
+    if all(n is None for n in counted):
+        return None
+    return _sum(one.facts.get("tokens") if n is None else n for one, n in zip(measured, counted, strict=True))
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:

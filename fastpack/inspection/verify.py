@@ -13,7 +13,8 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
-from fastpack.inspection.recorded_tokenizer import check_loss_mask, check_tokenizer
+from fastpack.inspection.loss_facts import check_loss_mask
+from fastpack.inspection.recorded_tokenizer import check_tokenizer
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, is_side_file, is_unfinished
 from fastpack.tokens.interop_formats import FOLDER_FORMATS
