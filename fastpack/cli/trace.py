@@ -73,11 +73,11 @@ def _rows(step: int, rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"step {step} was skipped; it would have contained:"
     for row in rows:
         head = f"rank {row['rank']}  row {row['row']}  {row['source']}"
+        corpus = f"  from {row['corpus']}:{row['line']}" if "corpus" in row else ""
         if "file" not in row:
-            yield f"{head}  sample {row.get('key', row['sample'])}"
+            yield f"{head}  sample {row.get('key', row['sample'])}{corpus}"
             continue
         document = "document unknown" if row["document"] is None else f"document {row['document']:,}"
-        corpus = f"  from {row['corpus']}:{row['line']}" if "corpus" in row else ""
         yield f"{head}  {row['file']}  {document}  tokens {row['start']:,} to {row['end']:,}{corpus}"
         if "text" in row:
             text = row["text"]

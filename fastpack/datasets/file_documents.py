@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,24 +12,32 @@ import numpy.typing as npt
 from fastpack.datasets.base import Dataset, WindowDataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
-from fastpack.datasets.map_dataset import MapDataset
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import SegmentPaths, TokenSegment
 
 
-def source_of(dataset: Any, number: int) -> MapDataset[Any]:
-    """Return a dataset of a mixture, or the dataset itself."""
-    datasets = getattr(dataset, "datasets", None)
-    found: MapDataset[Any] = dataset if datasets is None else datasets[number]
-    return found
+class Source(NamedTuple):
+    """A dataset that `row_spans` numbers, and its samples in the whole dataset."""
+
+    dataset: Any
+    first: int
+    end: int
+
+
+def sources_of(dataset: Any, first: int = 0) -> list[Source]:
+    """Return the datasets of a concatenation, those of concatenations in it one by one, or the dataset itself."""
+    if not isinstance(dataset, Concatenation):
+        return [Source(dataset, first, first + len(dataset))]
+    starts = (first + start for start in dataset._bounds)
+    return [source for one, start in zip(dataset.datasets, starts, strict=False) for source in sources_of(one, start)]
 
 
 class FileDocuments:
     """The document ends of each file that a dataset's spans number."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+        self._dataset, self.sources = dataset, sources_of(dataset)
         self._named: dict[str, list[tuple[int, int]]] = {}
         self._ends: dict[str, npt.NDArray[np.int64] | None] = {}
 
@@ -45,7 +53,7 @@ class FileDocuments:
         """
         path = self.path(source, file)
         if path not in self._ends:
-            dataset = source_of(self._dataset, source)
+            dataset = self.sources[source].dataset
             if isinstance(dataset, OpenFiles):
                 self._ends[path] = _ends_in(dataset._open_file(file))
                 return self._ends[path]
@@ -76,10 +84,9 @@ class FileDocuments:
         if name not in self._named:
             assert isinstance(self._dataset, Traceable)
             same = {name, os.path.realpath(name)}
-            n_sources = len(self._dataset.datasets) if isinstance(self._dataset, Concatenation) else 1
             self._named[name] = [
                 (source, file)
-                for source in range(n_sources)
+                for source in range(len(self.sources))
                 for file, path in enumerate(self._dataset.token_files(source))
                 if path in same or os.path.realpath(path) in same
             ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,13 @@ import numpy.typing as npt
 
 from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.concatenation import Concatenation
-from fastpack.datasets.dataset_description import open_described
-from fastpack.datasets.file_documents import FileDocuments, source_of
-from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
+from fastpack.datasets.dataset_description import check_described, open_described
+from fastpack.datasets.file_documents import FileDocuments
+from fastpack.datasets.file_spans import NamedSamples, OpenFiles, RowSpans, Traceable
 from fastpack.datasets.mixture import MixtureDataset
 from fastpack.io import PathLike
 from fastpack.loading.run_description import RunOrder
 from fastpack.tokens.document_lines import DocumentLines, read_lines
-from fastpack.webdataset.dataset import WebDataset
 
 SEARCHED = 1 << 20  # samples that are searched at a time
 
@@ -109,7 +109,11 @@ class TracedRun:
     def __init__(self, run: Mapping[str, Any] | PathLike, dataset: Any = None) -> None:
         description = run if isinstance(run, Mapping) else read_run(run)
         self.order = RunOrder(description)
-        self.dataset = open_described(description["dataset"]) if dataset is None else dataset
+        if dataset is None:
+            dataset = open_described(description["dataset"])
+        else:
+            check_described(dataset, description["dataset"])
+        self.dataset = dataset
         self._lines: dict[str, DocumentLines | None] = {}  # by token file
         self._bounds, self._sources = [0, len(self.dataset)], ["dataset"]
         if isinstance(self.dataset, Concatenation):
@@ -127,27 +131,30 @@ class TracedRun:
         """Return the entries of a step, as `trace`."""
         ranks, samples = self.order.samples(step, rank)
         skipped = {"skipped": True} if self.order.record.is_skipped(step) else {}
-        heads = []
-        for number, (one, sample) in enumerate(zip(ranks.tolist(), samples.tolist(), strict=True)):
-            source = int(np.searchsorted(self._bounds, sample, side="right")) - 1
-            row = number % (len(samples) // len(np.unique(ranks)))
-            head = {"rank": one, "row": row, "source": self._sources[source], "sample": sample, **skipped}
-            if isinstance(self.dataset, WebDataset):
-                head["key"] = self.dataset.key(sample)
-            heads.append(head)
+        is_named = isinstance(self.dataset, NamedSamples)
+        names = self.dataset._sample_names(samples) if is_named else [{}] * len(samples)
+        n_rows = len(samples) // len(np.unique(ranks))
+        heads = [
+            {"rank": one, "row": number % n_rows, "source": self._source(sample), "sample": sample, **skipped, **name}
+            for number, (one, sample, name) in enumerate(zip(ranks.tolist(), samples.tolist(), names, strict=True))
+        ]
         if not isinstance(self.dataset, Traceable):
             return heads
         spans = self.dataset.row_spans(samples)
         return self._entries(self.files.split(spans) if documents else spans, heads)
 
+    def _source(self, sample: int) -> str:
+        return self._sources[bisect_right(self._bounds, sample) - 1]
+
     def _entries(self, spans: RowSpans, heads: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        entries = []
+        """Return an entry for each span, and one for each row without any."""
+        found: list[list[dict[str, Any]]] = [[] for _ in heads]
         for row, offset, source, file, start, end, document in zip(*(one.tolist() for one in spans), strict=True):
             path = self.files.path(source, file)
             place = {"file": path, "document": document if document >= 0 else None}
             corpus = self._corpus(path, document) if document >= 0 else {}
-            entries.append({**heads[row], "column": offset, **place, **corpus, "start": start, "end": end})
-        return entries
+            found[row].append({**heads[row], "column": offset, **place, **corpus, "start": start, "end": end})
+        return [entry for head, entries in zip(heads, found, strict=True) for entry in entries or [head]]
 
     def _corpus(self, path: str, document: int) -> dict[str, Any]:
         """Return where a document comes from, if `pack` recorded that."""
@@ -164,7 +171,7 @@ class TracedRun:
         assert isinstance(self.dataset, Traceable)
         spans = self.dataset.row_spans(np.array([entry["sample"]], np.int64))
         own = np.flatnonzero(spans.offsets <= entry["column"])[-1]
-        source: Any = source_of(self.dataset, int(spans.sources[own]))
+        source = self.files.sources[int(spans.sources[own])].dataset
         if isinstance(source, OpenFiles):
             with source._open_file(int(spans.files[own])) as file:
                 return np.array(file.tokens(entry["start"], entry["end"]))
@@ -183,10 +190,9 @@ class TracedRun:
                 row, one = divmod(rest, ranks)
                 if rank in (None, one):
                     sample = int(numbers[place])
-                    source = self._sources[int(np.searchsorted(self._bounds, sample, side="right")) - 1]
                     skipped = {"skipped": True} if self.order.record.is_skipped(first + step) else {}
-                    entry = {"step": first + step, "rank": one, "row": row, "source": source, "sample": sample}
-                    entries.append({**entry, **skipped})
+                    where = {"step": first + step, "rank": one, "row": row}
+                    entries.append({**where, "source": self._source(sample), "sample": sample, **skipped})
         return entries
 
     def _samples_of(self, document: str) -> npt.NDArray[np.int64]:
@@ -198,14 +204,13 @@ class TracedRun:
         return np.unique(np.concatenate(found))
 
     def _samples_at(self, source: int, file: int, number: int) -> npt.NDArray[np.int64]:
-        assert isinstance(self.dataset, Traceable)
-        ends = self.files.ends(source, file)
+        ends, (dataset, first_sample, end_sample) = self.files.ends(source, file), self.files.sources[source]
         assert ends is not None
         start, end = int(ends[number - 1]) if number else 0, int(ends[number])
         found = [np.empty(0, np.int64)]
-        for first in range(self._bounds[source], self._bounds[source + 1], SEARCHED):
-            samples = np.arange(first, min(first + SEARCHED, self._bounds[source + 1]))
-            spans = self.dataset.row_spans(samples)
+        for first in range(first_sample, end_sample, SEARCHED):
+            samples = np.arange(first, min(first + SEARCHED, end_sample))
+            spans = dataset.row_spans(samples - first_sample)
             own = (spans.files == file) & (spans.starts < end) & (spans.ends > start)
             found.append(samples[np.unique(spans.rows[own])])
         return np.concatenate(found)
