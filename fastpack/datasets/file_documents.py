@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -38,13 +39,20 @@ class FileDocuments:
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset, self.sources = dataset, sources_of(dataset)
+        self._files: dict[int, Sequence[str]] = {}
         self._named: dict[str, list[tuple[int, int]]] = {}
         self._ends: dict[str, npt.NDArray[np.int64] | None] = {}
 
+    def files(self, source: int) -> Sequence[str]:
+        """Return the paths of the files of a source."""
+        if source not in self._files:
+            assert isinstance(self._dataset, Traceable)
+            self._files[source] = self._dataset.token_files(source)
+        return self._files[source]
+
     def path(self, source: int, file: int) -> str:
         """Return the path of a file."""
-        assert isinstance(self._dataset, Traceable)
-        return self._dataset.token_files(source)[file]
+        return self.files(source)[file]
 
     def ends(self, source: int, file: int) -> npt.NDArray[np.int64] | None:
         """Return the end of each document in tokens, int64 [n]; None if the boundaries are unknown.
@@ -58,7 +66,7 @@ class FileDocuments:
                 self._ends[path] = _ends_in(dataset._open_file(file))
                 return self._ends[path]
             eos = dataset._eos if isinstance(dataset, WindowDataset) else None
-            files = self._dataset.token_files(source) if isinstance(self._dataset, Traceable) else []
+            files = self.files(source)
             segment = files.segments[file] if isinstance(files, SegmentPaths) else None
             self._ends[path] = _document_ends(path, eos, segment)
         return self._ends[path]
@@ -82,12 +90,11 @@ class FileDocuments:
 
     def _places(self, name: str) -> list[tuple[int, int]]:
         if name not in self._named:
-            assert isinstance(self._dataset, Traceable)
             same = {name, os.path.realpath(name)}
             self._named[name] = [
                 (source, file)
                 for source in range(len(self.sources))
-                for file, path in enumerate(self._dataset.token_files(source))
+                for file, path in enumerate(self.files(source))
                 if path in same or os.path.realpath(path) in same
             ]
         return self._named[name]
