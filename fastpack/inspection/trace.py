@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from fastpack.datasets.dataset_description import check_described, open_describe
 from fastpack.datasets.file_documents import FileDocuments
 from fastpack.datasets.file_spans import NamedSamples, OpenFiles, RowSpans, Traceable
 from fastpack.datasets.mixture import MixtureDataset
+from fastpack.errors import DataWarning
 from fastpack.io import PathLike
 from fastpack.loading.run_description import RunOrder
 from fastpack.tokens.document_lines import DocumentLines, read_lines
@@ -45,7 +47,7 @@ def trace(
         continued without a change.
     document
         Instead of a step: a document, as "FILE:NUMBER" (numbers count from 0). All steps so far are searched, which
-        takes about 0.1 us per sample of the run.
+        takes about 0.1 us per sample of the run; a DataWarning says which ones a description no longer has.
     rank
         The rank; by default all ranks.
     documents
@@ -61,14 +63,15 @@ def trace(
         a mixture), "sample" (its number), and for token files "file", "document" (its number in the file, from 0; None
         if the boundaries are unknown), "start" and "end": tokens of the file, end exclusive. The last token of a row is
         a label only, except in the rows of plans; padding has no entry. "corpus" and "line", the file and the line or
-        row (from 1) that the document was packed from, if `pack` had record_lines=True. For a `WebDataset`, "key".
+        row (from 1) that the document was packed from, if `pack` had record_lines=True. For a `WebDataset`, "key"; for
+        a `MemMapDataset`, "corpus" and "line".
         Entries of a step that was skipped have "skipped": True. For `document`: one entry per row that contains tokens
         of it, "step", "rank", "row", "source" and "sample".
 
     Raises
     ------
     IndexError
-        If the run does not have this step or rank.
+        If the run does not have this step or rank, or the description does not have the mixture of the step any more.
     ValueError
         If `run` is no description, the data files are others, or not one of `step` and `document` is given.
 
@@ -89,6 +92,11 @@ def trace(
         raise ValueError("trace() needs either step= or document=")
     traced = TracedRun(run, dataset)
     if document is not None:
+        if traced.order.first_step:
+            text = (
+                f"steps before {traced.order.first_step} are not in this description of the run: search an earlier one"
+            )
+            warnings.warn(text, DataWarning, stacklevel=2)
         return traced.steps_of(document, rank)
     assert step is not None
     return traced.rows(step, rank, documents)
