@@ -163,48 +163,12 @@ cdef Py_ssize_t aim_down(const uint32_t *draws, Py_ssize_t n, Py_ssize_t place, 
     return accepted
 
 
-cdef void permute_down(uint32_t *state, wide_t *out, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i, n, place = size - 1
+cdef Py_ssize_t stdlib_targets(uint32_t *state, int64_t place, int64_t *targets) noexcept nogil:
+    """Write targets, at most BLOCK, of places `place`, `place` - 1, ...; return how many were drawn."""
     cdef uint32_t draws[BLOCK]
-    cdef int64_t targets[BLOCK + AHEAD]
-    cdef wide_t value
-    for i in range(BLOCK + AHEAD):
-        targets[i] = 0
-    while place > 0:
-        n = min(<Py_ssize_t> BLOCK, place)  # every swap needs at least one draw, so none is left over
-        draw(state, draws, n)
-        n = aim_down(draws, n, place, targets)
-        for i in range(min(n, <Py_ssize_t> AHEAD)):
-            FP_PREFETCH(out + targets[i], 1)
-        for i in range(n):
-            FP_PREFETCH(out + targets[i + AHEAD], 1)
-            value = out[place - i]
-            out[place - i] = out[targets[i]]
-            out[targets[i]] = value
-        place -= n
-
-
-def stdlib_shuffle(uint32_t[::1] state not None, out not None):
-    """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
-
-    See `fastpack.kernels.order_np.stdlib_shuffle`.
-    """
-    cdef int32_t[::1] out_32
-    cdef int64_t[::1] out_64
-    if state.shape[0] != WORDS + 1:
-        raise ValueError(f"state has {state.shape[0]} words, {WORDS + 1} are needed")
-    if len(out) >= 1 << 32:
-        raise ValueError(f"{len(out)} elements: from 2^32 on two numbers are drawn for each")
-    if len(out) == 0:
-        return
-    if type_code_of(out) == INT32:
-        out_32 = out
-        with nogil:
-            permute_down(&state[0], &out_32[0], out_32.shape[0])
-    else:
-        out_64 = out
-        with nogil:
-            permute_down(&state[0], &out_64[0], out_64.shape[0])
+    cdef Py_ssize_t n = min(<Py_ssize_t> BLOCK, place)  # every swap needs at least one draw, so none is left over
+    draw(state, draws, n)
+    return aim_down(draws, n, place, targets)
 
 
 cdef Py_ssize_t aim_legacy(
@@ -261,14 +225,14 @@ def legacy_intervals(uint32_t[::1] state not None, int64_t first, int64_t[::1] o
             done += n
 
 
-cdef void permute_legacy(uint32_t *state, wide_t *out, Py_ssize_t size) noexcept nogil:
+cdef void permute_down(uint32_t *state, bint legacy, wide_t *out, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t i, n, place = size - 1
     cdef int64_t targets[BLOCK + AHEAD]
     cdef wide_t value
     for i in range(BLOCK + AHEAD):
         targets[i] = 0
     while place > 0:
-        n = legacy_targets(state, place, place, targets)
+        n = legacy_targets(state, place, place, targets) if legacy else stdlib_targets(state, place, targets)
         for i in range(min(n, <Py_ssize_t> AHEAD)):
             FP_PREFETCH(out + targets[i], 1)
         for i in range(n):
@@ -279,25 +243,41 @@ cdef void permute_legacy(uint32_t *state, wide_t *out, Py_ssize_t size) noexcept
         place -= n
 
 
-def legacy_shuffle(uint32_t[::1] state not None, out not None):
-    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; `state` advances.
-
-    See `fastpack.kernels.order_np.legacy_shuffle`.
-    """
+cdef int shuffle_down(uint32_t[::1] state, bint legacy, out) except -1:
+    """Permute `out`, int32 or int64 [n], from the last element on."""
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     if state.shape[0] != WORDS + 1:
         raise ValueError(f"state has {state.shape[0]} words, {WORDS + 1} are needed")
     if len(out) == 0:
-        return
+        return 0
     if type_code_of(out) == INT32:
         out_32 = out
         with nogil:
-            permute_legacy(&state[0], &out_32[0], out_32.shape[0])
+            permute_down(&state[0], legacy, &out_32[0], out_32.shape[0])
     else:
         out_64 = out
         with nogil:
-            permute_legacy(&state[0], &out_64[0], out_64.shape[0])
+            permute_down(&state[0], legacy, &out_64[0], out_64.shape[0])
+    return 0
+
+
+def stdlib_shuffle(uint32_t[::1] state not None, out not None):
+    """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
+
+    See `fastpack.kernels.order_np.stdlib_shuffle`.
+    """
+    if len(out) >= 1 << 32:
+        raise ValueError(f"{len(out)} elements: from 2^32 on two numbers are drawn for each")
+    shuffle_down(state, False, out)
+
+
+def legacy_shuffle(uint32_t[::1] state not None, out not None):
+    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; `state` advances.
+
+    See `fastpack.kernels.order_np.legacy_shuffle`.
+    """
+    shuffle_down(state, True, out)
 
 
 cdef inline uint64_t mix(uint64_t value) noexcept nogil:

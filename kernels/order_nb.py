@@ -128,6 +128,18 @@ def _aim_down(draws, place, targets):
 
 
 @jit
+def _swap_down(out, place, targets, n):
+    """Swap out[place - i] with out[targets[i]], in order; `targets` has AHEAD more valid entries."""
+    for i in range(min(n, AHEAD)):
+        _prefetch(out, targets[i])
+    for i in range(n):
+        _prefetch(out, targets[i + AHEAD])
+        value = out[place - i]
+        out[place - i] = out[targets[i]]
+        out[targets[i]] = value
+
+
+@jit
 def stdlib_shuffle(state, out):
     """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
 
@@ -142,13 +154,7 @@ def stdlib_shuffle(state, out):
         n = min(BLOCK, place)
         _draw(state, draws[:n])
         n = _aim_down(draws[:n], place, targets)
-        for i in range(min(n, AHEAD)):
-            _prefetch(out, targets[i])
-        for i in range(n):
-            _prefetch(out, targets[i + AHEAD])
-            value = out[place - i]
-            out[place - i] = out[targets[i]]
-            out[targets[i]] = value
+        _swap_down(out, place, targets, n)
         place -= n
 
 
@@ -213,13 +219,7 @@ def legacy_shuffle(state, out):
     place = len(out) - 1
     while place > 0:
         n = _legacy_targets(state, place, place, draws, targets)
-        for i in range(min(n, AHEAD)):
-            _prefetch(out, targets[i])
-        for i in range(n):
-            _prefetch(out, targets[i + AHEAD])
-            value = out[place - i]
-            out[place - i] = out[targets[i]]
-            out[targets[i]] = value
+        _swap_down(out, place, targets, n)
         place -= n
 
 

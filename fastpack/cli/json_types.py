@@ -17,7 +17,6 @@ from fastpack.cli.packing_json import (
     NoDryRun,
     PackEachJson,
     PackJson,
-    PlannedChatJson,
     PlannedPacksJson,
     Seconds,
     Written,
@@ -291,7 +290,7 @@ class RepairJson(TypedDict):
 
 JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its results
     "bench": (BenchJson,),
-    "chat": (ChatJson, ChatPackJson, PlannedChatJson, TaskJson),
+    "chat": (ChatJson, ChatPackJson, PlannedPacksJson, TaskJson),
     "chunk": (EditJson, TaskJson),
     "convert": (ConvertJson,),
     "completion": (CompletionJson,),

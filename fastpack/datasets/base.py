@@ -22,12 +22,12 @@ from fastpack.datasets.outputs import (
     check_whole,
     split_outputs,
 )
-from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat
 from fastpack.datasets.row_shares import Spans, copy_row_spans
 from fastpack.datasets.window_groups import RowNumbers
 from fastpack.display import Described, facts
 from fastpack.item_numbers import item_numbers
+from fastpack.tokens.common_fingerprint import Recorded
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 

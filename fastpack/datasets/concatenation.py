@@ -159,6 +159,10 @@ class Concatenation(RowDataset):
             forms.append({name: (array.shape, array.dtype) for name, array in dataset.new_outputs(1).items()})
         return bool(forms) and all(form == forms[0] for form in forms)
 
+    def _identity(self) -> bytes:
+        parts = [dataset._identity() if isinstance(dataset, Dataset) else b"" for dataset in self.datasets]
+        return repr([*self._bounds, *map(len, parts)]).encode() + b"".join(parts)
+
     def row_spans(self, indices: Indices) -> RowSpans:
         """Return where the tokens of samples lie in the files of the datasets, without reading them.
 

@@ -41,6 +41,9 @@ class WindowDataset(NumberedFiles, RowDataset):
         if self._masks is not None and block is None and "labels" in arrays:
             mask_labels(self._masks, self._windows, index, self._negative, arrays["labels"], rows)
 
+    def _identity(self) -> bytes:
+        return self._windows.cumulative.tobytes()
+
     def row_spans(self, indices: Indices) -> RowSpans:
         """Return where the tokens of samples lie in the files, without reading them.
 

@@ -13,7 +13,7 @@ from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.batch_numbers import BatchNumbers, row_options
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.context_parallel import CpLayout, default_sampler
-from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch, warm_kernels
+from fastpack.loading.fetch import BatchOptions, Fetch, make_fetch, warm_kernels
 from fastpack.loading.loader_position import LoaderPosition
 from fastpack.loading.producer import Producer
 from fastpack.loading.protocols import BatchDataset, LoaderOptions
@@ -202,16 +202,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
 
     def _make_fetch(self) -> Fetch:
         """Return what makes a batch; it must not refer to the loader."""
-        return make_fetch(self.dataset, self._options(), self._pool)
-
-    def _output_names(self) -> Sequence[str]:
-        """Return the names of the arrays of a batch."""
-        if self.context_parallel is not None or self.shapes_only:
-            return []
-        arguments = batch_arguments(self.dataset, self._options())
-        if arguments is None or not isinstance(self.dataset, BatchDataset):
-            return []
-        return list(self.dataset.new_outputs(0, **arguments))
+        return self._masked(make_fetch(self.dataset, self._options(), self._pool))
 
     def _options(self) -> BatchOptions:
         whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
@@ -231,18 +222,24 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         plan, source = make_plan(), as_batch_dataset(self.dataset)
         if source.check_unchanged is not None:
             source.check_unchanged()
-        self._batch_plan, self._planned = plan, self._progress.revision
-        hint = self._fetch.will_need or source.will_need
-        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, hint)]
+        self._producers[:] = [self._new_producer(plan)]
+        self._record(plan)
 
     def _plan_again(self) -> None:
         """Follow a change of the run; batches are produced ahead again once a batch was taken without a change."""
-        plan, fetch = self._position.plan(), self._fetch
-        if self._producers[0].fetch is not fetch or not self._producers[0].follow(plan):
+        plan = self._position.plan()
+        if self._producers[0].fetch is not self._fetch or not self._producers[0].follow(plan):
             self._producers[0].end()
-            hint = fetch.will_need or as_batch_dataset(self.dataset).will_need
-            self._producers[:] = [Producer(plan, fetch, self.prefetch, hint)]
+            self._producers[:] = [self._new_producer(plan)]
             self._producers[0].follow(plan)
+        self._record(plan)
+
+    def _new_producer(self, plan: BatchPlan) -> Producer:
+        hint = self._fetch.will_need or as_batch_dataset(self.dataset).will_need
+        return Producer(plan, self._fetch, self.prefetch, hint)
+
+    def _record(self, plan: BatchPlan) -> None:
+        self._progress.plan()
         self._batch_plan, self._planned = plan, self._progress.revision
 
     def __next__(self) -> BatchT:

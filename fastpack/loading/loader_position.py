@@ -51,7 +51,7 @@ class LoaderPosition:
         if self._order_to_check is not None:
             check_order(self._order_to_check, json_fingerprint(sampler.fingerprint()), HOW_TO_CONTINUE)
             self._order_to_check = None
-        self.progress.planned()
+        self.progress.forget_ahead()
         sampler.set_epoch(self.epoch)
         sampler.forget_resume()
         position = self._in_epoch()

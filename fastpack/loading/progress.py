@@ -10,7 +10,7 @@ from fastpack.datasets.mixture import MixtureDataset
 from fastpack.loading.megatron_samplers import MegatronSampler
 from fastpack.loading.mixture_epochs import MixtureEpochs
 from fastpack.loading.protocols import ResumableSampler
-from fastpack.loading.resume import EpochPosition
+from fastpack.loading.resume import EpochPosition, json_fingerprint
 from fastpack.loading.run_record import Drawn, Leg, RunRecord
 
 MOST_AHEAD = 64  # steps whose counts are computed at once
@@ -46,7 +46,7 @@ class Progress:
         self._sources: tuple[Sequence[int], list[tuple[str, int, int]]] | None = None  # sizes; name, row length, size
         self.step = self.samples = self._changes = 0
         self.record = RunRecord()
-        self.planned()
+        self.forget_ahead()
 
     @property
     def _num_replicas(self) -> int:
@@ -61,15 +61,15 @@ class Progress:
     def changed(self) -> None:
         """Let the loader plan its next batch again."""
         self._changes += 1
-        self.planned()
+        self.forget_ahead()
 
-    def planned(self) -> None:
+    def forget_ahead(self) -> None:
         """Forget the counts of coming steps: their samples may be others."""
         self._ahead, self._n_ahead = {}, 1
 
     def begin(self, epoch: int, position: EpochPosition) -> None:
         """Continue with the next step at a position of an epoch."""
-        self.planned()
+        self.forget_ahead()
         mixture = self._mixture
         samples = self.samples
         if mixture is not None and mixture.no_repeat:
@@ -82,6 +82,13 @@ class Progress:
         leg = Leg(self.step, epoch, position.consumed, position.base, ranks, self._batch_size, samples, 0, micro)
         if not self._is_recorded(leg):
             self.record.begin(leg)
+
+    def plan(self) -> None:
+        """Record by which weights the next steps are drawn, where the order does not contain their history."""
+        mixture = self._mixture
+        if mixture is not None and not mixture.no_repeat:
+            found = json_fingerprint({"weights": mixture.weights, "temperature": mixture.temperature})
+            self.record.set_weights(self.step, **found)
 
     def _is_recorded(self, leg: Leg) -> bool:
         try:
@@ -98,7 +105,7 @@ class Progress:
         """Pass steps that were skipped, and after them some that were delivered."""
         per_step = self._num_replicas * self._batch_size
         if n_skipped:
-            self.planned()
+            self.forget_ahead()
             self.record.count(self.samples, self._drawn(), self.samples + n_skipped * per_step)
         self.step += n_skipped + n_delivered
         self.samples += (n_skipped + n_delivered) * per_step
@@ -163,14 +170,14 @@ class Progress:
             return dataset.dataset_names[: len(mixture.sizes)]
         raise ValueError("counts() needs the names of the datasets: MixtureSampler(..., names=[...])")
 
-    def state(self) -> dict[str, Any]:
-        """Return the progress as JSON values."""
+    def state(self, whole: bool = False) -> dict[str, Any]:
+        """Return the progress as JSON values; `whole`, with all that is known, of any size."""
         self.record.count(self.samples, self._drawn())
-        return {"step": self.step, "samples": self.samples, **self.record.state()}
+        return {"step": self.step, "samples": self.samples, **self.record.state(whole)}
 
     def load(self, state: Mapping[str, Any] | None, epoch: int, position: EpochPosition) -> None:
         """Continue where a state was saved; for a state of another system, assume that all epochs were whole."""
-        self.planned()
+        self.forget_ahead()
         if state is not None:
             self.step, self.samples = state["step"], state["samples"]
             self.record.load(state, self.step)
