@@ -15,7 +15,7 @@ from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_layout import PlanSections
 from fastpack.plans.plan_result import PlanResult, bins_result, plan_result
 from fastpack.plans.plan_settings import Algorithm, Long, PlanSettings
-from fastpack.plans.plan_sources import folder_of
+from fastpack.plans.plan_sources import folder_of, newest_time
 from fastpack.plans.plan_writer import describe, write_bins, write_stream
 from fastpack.plans.source_lengths import PieceLengths, Sources, TokenFormatOptions, read_sources
 from fastpack.plans.straggling import measure_balance
@@ -141,7 +141,7 @@ def plan(
     with PlanSections(output, if_exists) as sections:
         pack = _pack_stream if algorithm == "none" else _pack_bins
         result = pack(sections, plain_path(output), lengths, settings, num_threads)
-        sections.finish(describe(result, settings, found))
+        sections.finish(describe(result, settings, found), newest_time(found))
     if balanced is not None:
         result.straggling_before, result.straggling = measure_balance(PlanFile(output), balanced, seed or 0)
     return result

@@ -16,7 +16,7 @@ from fastpack.plans.count_column import Columns, CountColumn, Integers
 from fastpack.plans.pieces import length_bits, piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
 from fastpack.plans.plan_settings import ALGORITHMS, LONG
-from fastpack.plans.plan_sources import PlanSource, check_source, folder_of, open_all, source_from
+from fastpack.plans.plan_sources import PlanSource, check_source, folder_of, newest_time, open_all, source_from
 from fastpack.tokens.token_file import TokenFile
 
 
@@ -150,7 +150,8 @@ class PlanFile(Described):
             (self.data_parallel,) = _integers([balance["data_parallel"]], 1 << 32)
             if self.data_parallel < 1:
                 raise ValueError("no ranks")
-        (self._written_ns,) = _integers([fields["written_ns"]], 1 << 63)
+        # Earlier plans contain the time at which they were written.
+        (self._modified_ns,) = _integers([fields.get("written_ns", newest_time(self.sources))], 1 << 63)
         self._keys: npt.NDArray[np.uint64] | None = None
         if fields["keys"] is not None:
             self._keys = np.array(_integers(fields["keys"], 1 << 64), np.uint64)
@@ -189,7 +190,7 @@ class PlanFile(Described):
 
     def _is_where_it_was_written(self) -> bool:
         """Return whether modification times count: a copy of plan and sources may have new ones."""
-        return not is_remote(self.path) and stat_of(self.path).st_mtime_ns == self._written_ns
+        return not is_remote(self.path) and stat_of(self.path).st_mtime_ns == self._modified_ns
 
     def stored_rows(self, rows: Integers) -> Integers:
         """Return where rows, int64 [k], are in the order in which the plan stores rows."""

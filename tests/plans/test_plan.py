@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpack
+from fastpack import kernels
 from fastpack.errors import FormatError, JobError
 from fastpack.plans import pack_bins
 from fastpack.plans.plan_file import PlanFile
@@ -264,6 +265,37 @@ def test_times_of_copies_do_not_count(tmp_path: Path, corpus: Corpus) -> None:
         shutil.copyfile(tmp_path / name, tmp_path / "copy" / name)
         os.utime(tmp_path / "copy" / name, (1, 1))
     assert PlanFile(tmp_path / "copy" / "a.plan").open_sources()[0].path.endswith("copy/corpus.pbin")
+
+
+@pytest.mark.parametrize("algorithm", ["best_fit", "first_fit", "none"])
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, corpus: Corpus, algorithm: str, backend: str) -> None:
+    """On every backend."""
+    source = corpus([5, 30, 17, 8, 1, 0, 600] * 30)
+    options: dict[str, Any] = {"seq_length": 16, "algorithm": algorithm, "seed": 3, "max_documents": 3}
+    for name in ("a", "b"):
+        fastpack.plan(source, tmp_path / f"{name}.plan", **options)
+    kernels.use("numpy")
+    fastpack.plan(source, tmp_path / "numpy.plan", **options)
+    assert len({path.read_bytes() for path in tmp_path.glob("*.plan")}) == 1
+    assert (tmp_path / "a.plan").stat().st_mtime == pytest.approx(source.stat().st_mtime, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "documents"),
+    [
+        ("seeded", [1, 8, 2, 1, 2, 4, 9, 0, 3, 7, 6, 7]),
+        ("balanced", [1, 2, 9, 0, 3, 7, 6, 1, 2, 4, 7, 8]),
+        ("stream", [0, 1, 1, 1, 2, 2, 3, 4, 6, 7, 7, 8, 9]),
+    ],
+)
+def test_earlier_plans_are_readable(
+    tmp_path: Path, golden: Path, corpus: Corpus, name: str, documents: list[int]
+) -> None:
+    shutil.copy(golden / "plans" / f"{name}.plan", tmp_path)
+    plan = PlanFile(tmp_path / f"{name}.plan")
+    assert plan.segments(range(plan.n_rows)).document.tolist() == documents
+    corpus([5, 30, 17, 8, 1, 0, 3, 21, 4, 9])
+    assert plan.open_sources()[0].document(1).tolist() == list(range(100, 130))
 
 
 @pytest.mark.parametrize(
