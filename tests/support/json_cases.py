@@ -232,6 +232,7 @@ CASES = [
     Case("manifest tatm --pattern *.bin -o tatm/all.fpm"),
     Case("manifest absent", 1, clean=True),
     Case("verify shards.fpm"),
+    Case("doctor"),
     Case("fetch s3://bucket/folder"),
     Case("fetch a.pbin", 1, clean=True),
 ]
