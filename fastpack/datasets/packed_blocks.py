@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.base import Dataset, Indices, WindowDataset
+from fastpack.datasets.base import LABELS, Dataset, Indices, WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.recorded_tokenizers import (
     Recorded,
@@ -85,10 +85,14 @@ class _PackedDataset(Dataset):
         Negative indices count from the end. Raises IndexError.
         """
         self._check_open()
+        self._note_masks()
         if isinstance(index, slice):
             return {self.sample_key: self._read(range(len(self))[_step_one(index)])}
         position = position_of(index, len(self))
         return {self.sample_key: self._read(range(position, position + 1))[0]}
+
+    def _note_masks(self) -> None:
+        """Warn of a loss mask that samples do not show."""
 
     def _read(self, samples: range) -> list[Tokens]:
         """Return copies of these samples; views of one copy where they are contiguous in the file."""
@@ -221,6 +225,10 @@ class BlockDataset(WindowDataset, _PackedDataset):
         if self._stream is not None:
             return [self._stream.path]
         return SegmentPaths([self._shard] if self._files is None else self._files)
+
+    def _note_masks(self) -> None:
+        if self._masks is not None:
+            self._masks.note_unused(LABELS)
 
     def _block_format(self) -> TokenRows:
         """Return the format of the rows, in which samples are blocks."""

@@ -59,6 +59,19 @@ def test_masks_go_with_their_documents(tmp_path: Path, name: str, suffix: str) -
 
 
 @pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("damage", ["bits", "tokens"])
+def test_a_mask_that_does_not_fit_is_an_error(tmp_path: Path, name: str, damage: str) -> None:
+    paths = [write(tmp_path / f"{n}.pbin", n) for n in range(2)]
+    damaged = Path(f"{paths[0]}.mask") if damage == "bits" else paths[0]
+    data = bytearray(damaged.read_bytes())
+    data[-1 if damage == "bits" else 20] ^= 1
+    damaged.write_bytes(data)
+    with pytest.raises(fastpack.FormatError, match=r"0\.pbin\.mask"):
+        EDITS[name](paths, tmp_path / "o.pbin")
+    assert not list(tmp_path.glob("o.pbin*"))
+
+
+@pytest.mark.parametrize("name", EDITS)
 def test_files_without_masks_get_none(tmp_path: Path, name: str) -> None:
     EDITS[name]([write(tmp_path / f"{i}.pbin", i, masked=False) for i in range(3)], tmp_path / "o.pbin")
     assert not list(tmp_path.glob("*.mask"))
