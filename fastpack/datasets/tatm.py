@@ -18,6 +18,7 @@ from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
+from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.tatm_items import SplitType, TatmMemmapDatasetItem, TokenOutputFormat, chosen_option, to_torch
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
@@ -138,6 +139,8 @@ class TatmMemmapDataset(Dataset):
             found = [f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"]
         for text in found:
             warnings.warn(text, DataWarning, stacklevel=3)
+        if masks := find_masks(self._shards):
+            masks.note_unused("tatm's items have no labels; those of MemoryMappedDataset show it")
         if trim:
             self._shards = [shard.trimmed(keep=int(self.eos_token == 0)) for shard in self._shards]
         self._step = self.context_length if self.chunked else 1

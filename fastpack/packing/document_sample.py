@@ -9,10 +9,13 @@ import numpy as np
 import orjson
 
 from fastpack import io as files
+from fastpack.documents.arrow_sources import open_table
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
+from fastpack.documents.text_columns import missing_column
+from fastpack.errors import spoken
 from fastpack.packing.chat_encoder import ChatRenderer
-from fastpack.packing.conversations.conversation import PREFERENCES, Fault
+from fastpack.packing.conversations.conversation import MESSAGES, PAIRS, PREFERENCES, Fault
 from fastpack.packing.conversations.sandbox import TemplateFault
 from fastpack.packing.settings import PackSettings, Source
 from fastpack.packing.source_batches import open_source_table, read_batches
@@ -54,12 +57,25 @@ def sample_chats(settings: PackSettings, renderer: ChatRenderer) -> EvenSample:
     return EvenSample(texts, n_bytes)
 
 
-def is_preference(settings: PackSettings) -> bool:
-    """Return whether the first row of the sources is a preference pair: it has the keys `chosen` and `rejected`."""
+def is_preference(settings: PackSettings, messages_field: str | None) -> bool:
+    """Return whether the first row of the sources is a preference pair: it has the keys `chosen` and `rejected`.
+
+    Raises ValueError if the first source is a table without a column of conversations.
+    """
     source = settings.sources[0]
-    if source.format != "jsonl":
-        return all(name in open_source_table(source).schema.names for name in PREFERENCES)
-    return all(name in first_keys(source, None) for name in PREFERENCES)
+    if source.format == "jsonl":
+        return messages_field is None and all(name in first_keys(source, None) for name in PREFERENCES)
+    columns = open_table(source.path, source.format, None).schema.names
+    if messages_field is not None:
+        if messages_field not in columns:
+            raise missing_column(source.path, messages_field, columns)
+        return False
+    if not any(name in columns for name in (*MESSAGES, *PREFERENCES, *(pair[0] for pair in PAIRS))):
+        raise ValueError(
+            f"{source.path}: no conversations in its columns {', '.join(columns)}: expected messages, conversations, "
+            f"or a prompt and a completion; {spoken('messages_field')} names another column"
+        )
+    return all(name in columns for name in PREFERENCES)
 
 
 def sample_lines(settings: PackSettings) -> Iterator[bytes]:
