@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from fastpack.errors import MissingExtra
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
@@ -31,11 +30,10 @@ class GigatokenTokenizer(FasterTokenizer):
             from gigatoken import gigatoken_rs
         except ImportError:
             raise MissingExtra("gigatoken", "gigatoken", "the engine gigatoken") from None
-        description = own.description
-        decline_options(own.backend, orjson.loads(description))
+        decline_options(own.backend)
         try:
             with refusals():
-                self._engine: Any = gigatoken_rs.load_hf_json(description)
+                self._engine: Any = gigatoken_rs.load_hf_json(own.description)
         except FaultyText as error:
             raise EngineDeclines(str(error).partition("the text: ")[2]) from None
         if not isinstance(self._engine, gigatoken_rs.BPETokenizer):

@@ -38,7 +38,7 @@ class TiktokenTokenizer(FasterTokenizer):
         except ImportError:
             raise MissingExtra("tiktoken", "tiktoken", "the engine tiktoken") from None
         description = orjson.loads(own.description)
-        decline_options(own.backend, description)
+        decline_options(own.backend)
         self._normalizes = _normalizes(description)
         specials, pattern, ranks = _specials(description), _pattern(description), _ranks(description)
         try:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastpack.errors import spoken
 from fastpack.io import (
     CHECKSUMS,
+    LOSS,
     SIDES,
     AnyPath,
     ExistencePolicy,
@@ -38,8 +39,6 @@ from fastpack.tokens.shard_plan import Shard, cut_documents, cut_tokens, existin
 from fastpack.tokens.token_corpus import TokenCorpus
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
-
-_LOSS = ".loss"  # suffix of datatrove's own loss mask, which its writer adds
 
 
 def output_format(output: PathLike, name: str | None) -> TokenFormat:
@@ -180,7 +179,7 @@ class Outputs:
 def _names(name: str, path: AnyPath) -> list[str]:
     """Return the names of the files of an output, in the order in which they appear; an index comes last."""
     tokens, *sides = output_files(name, path)
-    before = [f"{tokens.name}{suffix}" for suffix in (SIDES if name != "datatrove" else (*SIDES, _LOSS))]
+    before = [f"{tokens.name}{suffix}" for suffix in (SIDES if name != "datatrove" else (*SIDES, LOSS))]
     return [*before, tokens.name, *(side.name for side in sides), f"{tokens.name}{CHECKSUMS}"]
 
 

@@ -237,7 +237,7 @@ def check_dataset_exists(path: AnyPath) -> None:
 
 def is_side_file(path: AnyPath) -> bool:
     """Return whether a file belongs to a token file of another name, with which it is checked."""
-    if path.name.endswith((".ds.index", ".ds.metadata")):
+    if path.name.endswith((".ds.index", ".ds.metadata", ".ds.loss")):
         return True
     return path.suffix == ".bin" and is_interop(path, None, "megatron")  # its index stands for both
 
