@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fastpack.plans.make_plan import plan
-from fastpack.plans.pack_bins import pack_shard
+from fastpack.plans.pack_bins import fit
 from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_settings import PlanSettings
 
@@ -59,14 +59,14 @@ class Plans:
     def track_first_fit(self, seq_length: int) -> float:
         ends = (self.lengths % seq_length).astype(np.uint32)
         settings = PlanSettings(seq_length, "first_fit")
-        return ratio(lambda: pack_shard(ends, settings), lambda: np.argsort(self.lengths, kind="stable"), rounds=5)
+        return ratio(lambda: fit(ends, settings), lambda: np.argsort(self.lengths, kind="stable"), rounds=5)
 
     @row("best fit, 10 times the documents", "x 10 times the time")
     def track_growth(self, seq_length: int) -> float:
         ends = (lengths_of(10 * DOCUMENTS) % seq_length).astype(np.uint32)
         few = ends[:DOCUMENTS].copy()
         settings = PlanSettings(seq_length)
-        return 10 * ratio(lambda: pack_shard(ends, settings), lambda: pack_shard(few, settings), rounds=3)
+        return 10 * ratio(lambda: fit(ends, settings), lambda: fit(few, settings), rounds=3)
 
 
 class PeerPlans:
@@ -94,7 +94,7 @@ class PeerPlans:
         def theirs() -> None:
             self.pack_dataset(self.dataset, SEQ_LENGTH, "bfd", map_kwargs=options)
 
-        return ratio(lambda: pack_shard(ends, settings), theirs, rounds=3, clock=time.process_time)
+        return ratio(lambda: fit(ends, settings), theirs, rounds=3, clock=time.process_time)
 
 
 class PlanRows:

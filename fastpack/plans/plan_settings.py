@@ -14,6 +14,7 @@ Long: TypeAlias = Literal["split", "truncate", "drop"]
 ALGORITHMS = ("best_fit", "first_fit", "none")
 LONG = ("split", "truncate", "drop")
 MOST_TOKENS = 1 << 24  # of a row: packing takes 16 bytes for each
+SHARD_DOCUMENTS = 1 << 26  # packed together, with 2 GB of working memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class PlanSettings:
     seed: int | None = None
     max_documents: int | None = None
     balance: Balance | None = None
+    shard_documents: int = SHARD_DOCUMENTS
 
     def __post_init__(self) -> None:
         if not 1 <= self.seq_length <= MOST_TOKENS:
@@ -40,5 +42,6 @@ class PlanSettings:
             raise ValueError(f"{spoken('seed')}: found {self.seed}, expected 0 or more")
         if self.max_documents is not None and self.max_documents < 1:
             raise ValueError(f"{spoken('max_documents')}: found {self.max_documents}, expected 1 or more")
-        if self.balance is not None and self.algorithm == "none":
-            raise ValueError(f"{spoken('balance')}: rows of the algorithm none have a fixed order: choose another one")
+        if not 1 <= self.shard_documents <= 1 << 32:
+            found = f"found {self.shard_documents}, expected 1 to {1 << 32}"
+            raise ValueError(f"{spoken('shard_documents')}: {found}")

