@@ -68,6 +68,12 @@ class Plans:
         settings = PlanSettings(seq_length)
         return 10 * ratio(lambda: fit(ends, settings), lambda: fit(few, settings), rounds=3)
 
+    @row("best fit, rows of a million tokens", "x the same documents in rows of this length")
+    def track_long_rows(self, seq_length: int) -> float:
+        ends = (self.lengths % seq_length).astype(np.uint32)
+        long, short = PlanSettings(1 << 20), PlanSettings(seq_length)
+        return ratio(lambda: fit(ends, long), lambda: fit(ends, short), rounds=5, clock=time.process_time)
+
 
 class PeerPlans:
     """The same rows by TRL, on fewer documents."""

@@ -66,10 +66,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--shard-documents",
         type=at_least(1),
-        default=1 << 26,
+        default=1 << 24,
         metavar="N",
         help="documents that are packed together, in 30 bytes each; a shard adds a few rows that are not full "
-        "(default: 67,108,864)",
+        "(default: 16,777,216)",
     )
     parser.add_argument(
         "--threads",

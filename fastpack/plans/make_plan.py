@@ -83,7 +83,7 @@ def plan(
     format, dtype, eos_token_id
         As for `open_tokens`, for all sources. Formats without document boundaries need `eos_token_id`.
     shard_documents
-        Number of documents that are packed together, by default 2^26. Shards are packed independently, each in 30 bytes
+        Number of documents that are packed together, by default 2^24. Shards are packed independently, each in 30 bytes
         per document, and each adds a few rows that are not full.
     num_threads
         Number of shards that are packed at the same time; the plan does not depend on it.

@@ -14,7 +14,7 @@ Long: TypeAlias = Literal["split", "truncate", "drop"]
 ALGORITHMS = ("best_fit", "first_fit", "none")
 LONG = ("split", "truncate", "drop")
 MOST_TOKENS = 1 << 24  # of a row: packing takes 16 bytes for each
-SHARD_DOCUMENTS = 1 << 26  # packed together, with 2 GB of working memory
+SHARD_DOCUMENTS = 1 << 24  # packed together, with 0.6 GB of working memory
 
 
 @dataclass(frozen=True, slots=True)

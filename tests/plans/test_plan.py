@@ -143,6 +143,20 @@ def test_shards_and_threads(tmp_path: Path, corpus: Corpus) -> None:
     assert found == sorted(segment for row in rows_of(PlanFile(tmp_path / "whole.plan")) for segment in row)
 
 
+@pytest.mark.parametrize("seq_length", [2048, 8192])
+def test_shards_add_at_most_a_thousandth_of_the_rows(tmp_path: Path, seq_length: int) -> None:
+    """Shards of 20,000 documents; `asv_benchmarks/plan_scale.py` measures realistic sizes."""
+    lengths = np.random.default_rng(0).lognormal(6.18, 1, 200_000).astype(np.int64) + 1
+    (tmp_path / "a.ds.index").write_bytes(np.cumsum(lengths).astype("<u8").tobytes())
+    with (tmp_path / "a.ds").open("wb") as file:
+        file.truncate(2 * int(lengths.sum()))
+    options: dict[str, Any] = {"seq_length": seq_length, "if_exists": "overwrite"}
+    whole = fastpack.plan(tmp_path / "a.ds", tmp_path / "a.plan", **options)
+    sharded = fastpack.plan(tmp_path / "a.ds", tmp_path / "a.plan", shard_documents=20_000, **options)
+    assert whole.n_tokens == sharded.n_tokens
+    assert whole.n_rows <= sharded.n_rows <= 1.001 * whole.n_rows
+
+
 def test_documents_are_numbered_across_sources_and_passes(tmp_path: Path, corpus: Corpus) -> None:
     one, two = corpus([3, 4], "one"), corpus([5, 6, 7, 0], "two")
     result = fastpack.plan([one, two], tmp_path / "a.plan", seq_length=8, repeats=[2, 1.5], seed=4)
@@ -227,15 +241,16 @@ def test_times_of_copies_do_not_count(tmp_path: Path, corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("algorithm", ["best_fit", "first_fit", "none"])
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path, corpus: Corpus, algorithm: str, backend: str) -> None:
-    """On every backend."""
+    """On every backend, with any number of threads."""
     source = corpus([5, 30, 17, 8, 1, 0, 600] * 30)
-    options: dict[str, Any] = {"seq_length": 16, "algorithm": algorithm, "seed": 3, "max_documents": 3}
-    for name in ("a", "b"):
-        fastpack.plan(source, tmp_path / f"{name}.plan", **options)
+    options: dict[str, Any] = {"seq_length": 16, "algorithm": algorithm, "max_documents": 3, "shard_documents": 50}
+    options |= {"balance": "attention", "data_parallel": 3, "seed": 3}
+    for threads in (1, 2, 5):
+        fastpack.plan(source, tmp_path / f"{threads}.plan", num_threads=threads, **options)
     kernels.use("numpy")
     fastpack.plan(source, tmp_path / "numpy.plan", **options)
     assert len({path.read_bytes() for path in tmp_path.glob("*.plan")}) == 1
-    assert (tmp_path / "a.plan").stat().st_mtime == pytest.approx(source.stat().st_mtime, abs=1e-3)
+    assert (tmp_path / "numpy.plan").stat().st_mtime == pytest.approx(source.stat().st_mtime, abs=1e-3)
 
 
 @pytest.mark.parametrize(
