@@ -144,7 +144,7 @@ def _prepare(args: argparse.Namespace, config: str) -> int:
 
 
 def _pack(args: argparse.Namespace) -> int:
-    from fastpack.cli.pack_report import refuse_empty
+    from fastpack.cli.pack_report import print_estimate, refuse_empty
     from fastpack.errors import vocabulary
     from fastpack.io import as_path
     from fastpack.packing.pack_conversations import chat_settings, pack_chats, preference_settings
@@ -172,8 +172,7 @@ def _pack(args: argparse.Namespace) -> int:
         )
         jobs = preference_settings(settings)
         if args.dry_run:
-            paths = [str(job.output) for job in jobs]
-            emit(args, {"dry_run": True, "files": paths}, [f"{path}: nothing written (dry run)" for path in paths])
+            print_estimate(args, jobs)
             return 0
         if is_distributed(args):
             if len(jobs) > 1:

@@ -6,6 +6,7 @@ from fastpack.io.atomic import partial_path as partial_path
 from fastpack.io.atomic import remove as remove
 from fastpack.io.atomic import write_durably as write_durably
 from fastpack.io.if_exists import CHECKSUMS as CHECKSUMS
+from fastpack.io.if_exists import LOSS as LOSS
 from fastpack.io.if_exists import MASK as MASK
 from fastpack.io.if_exists import POLICIES as POLICIES
 from fastpack.io.if_exists import SIDES as SIDES
@@ -52,4 +53,6 @@ from fastpack.io.reading import peek as peek
 from fastpack.io.reading import read_head as read_head
 from fastpack.io.reading import read_start as read_start
 from fastpack.io.reading import stop_at as stop_at
+from fastpack.io.store_listings import has_listed as has_listed
+from fastpack.io.store_listings import is_listed as is_listed
 from fastpack.io.stores import Status as Status

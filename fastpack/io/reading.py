@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from fastpack.errors import JobError
 from fastpack.io import stores as remote
-from fastpack.io.checksum_blocks import have_sums
 from fastpack.io.file_reader import FileReader, RangeStream
-from fastpack.io.if_exists import PathLike
+from fastpack.io.if_exists import CHECKSUMS, PathLike
 from fastpack.io.mapping import Mapping
 from fastpack.io.paths import is_remote, plain_path
 from fastpack.io.remote_files import ObjectBytes, ObjectReader, fetch
+from fastpack.io.store_listings import is_listed
 from fastpack.io.threads import in_parallel
 
 _FETCHES = 3  # attempts to fetch an object until it can be opened
@@ -158,7 +158,7 @@ def read_start(path: PathLike, n_bytes: int) -> bytes:
 def _remote_head(path: PathLike, n_bytes: int) -> tuple[bytes, remote.Status]:
     """Read the start of an object with one request; check it if a listing showed checksums."""
     url = plain_path(path)
-    if not have_sums(url):
+    if not is_listed(url + CHECKSUMS):
         return remote.read_head(url, n_bytes)
     reader = ObjectReader(url)
     head = np.empty(min(n_bytes, reader.status.st_size), np.uint8)

@@ -32,6 +32,7 @@ def plan(
     long: Long = "split",
     seed: int | None = None,
     max_documents: int | None = None,
+    pad_to_multiple: int = 1,
     balance: Literal["attention"] | None = None,
     data_parallel: int | None = None,
     micro_batches: int = 1,
@@ -69,6 +70,10 @@ def plan(
         The seed of the order of rows, which is computed and takes no memory. None keeps the order of packing.
     max_documents
         The largest number of documents, or pieces of documents, in a row.
+    pad_to_multiple
+        Pad each document, and piece of a document, to a multiple of this number of tokens, which must divide
+        `seq_length`: documents then begin and end at multiples, as kernels for FP8 (16) and context parallelism (twice
+        the number of ranks) require. Not for the algorithm "none".
     balance
         "attention": order the rows so that the ranks of a data-parallel run have nearly the same cost in every step.
         Rank r takes the rows whose number modulo `data_parallel` is r. The order is random otherwise; without `seed`,
@@ -129,7 +134,9 @@ def plan(
     """
     balanced = _checked_balance(balance, data_parallel, micro_batches, cost)
     seed = 0 if balanced is not None and seed is None else seed
-    settings = PlanSettings(seq_length, algorithm, long, seed, max_documents, balanced, shard_documents=shard_documents)
+    settings = PlanSettings(
+        seq_length, algorithm, long, seed, max_documents, balanced, pad_to_multiple, shard_documents
+    )
     if num_threads < 1:
         raise ValueError(f"{spoken('num_threads')}: found {num_threads}, expected 1 or more")
     if not may_write(output, if_exists):

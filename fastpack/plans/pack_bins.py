@@ -83,8 +83,17 @@ def fit(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers, _Nu
 
     ends: tokens of each document's piece, below `seq_length`, uint32 [n_documents]; 0 for none.
     """
-    algorithm = _first_fit if settings.algorithm == "first_fit" else _best_fit
-    return algorithm(ends, settings.seq_length, settings.max_documents or UNLIMITED)
+    algorithm = first_fit if settings.algorithm == "first_fit" else _best_fit
+    most, multiple = settings.max_documents or UNLIMITED, settings.pad_to_multiple
+    if multiple == 1:
+        return algorithm(ends, settings.seq_length, most)
+    capacity = settings.seq_length // multiple
+    units = (ends // multiple + (ends % multiple > 0)).astype(np.uint32)
+    alone = np.flatnonzero(units == capacity).astype(np.uint32)  # with their padding, they fill rows
+    units[alone] = 0
+    order, bins, sizes = algorithm(units, capacity, most)
+    rows = np.arange(len(sizes), len(sizes) + len(alone), dtype=np.uint32)
+    return np.append(order, alone), np.append(bins, rows), np.append(sizes, np.ones_like(rows))
 
 
 def _best_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
@@ -97,7 +106,8 @@ def _best_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Nu
     return order, bins, sizes[:n_bins].copy()
 
 
-def _first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
+def first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Return documents in order, the row of each, and the number of pieces of each row; `most` pieces in a row."""
     order = np.flatnonzero(ends).astype(np.uint32)
     # Two rows in succession have more than `seq_length` tokens, or one of them has `most` documents.
     n_rows = min(len(order), 2 * int(ends.sum(dtype=np.int64)) // seq_length + 2 * len(order) // most + 2)

@@ -119,6 +119,13 @@ def describe_source(tokens: TokenFile, folder: str, eos_token_id: int | None) ->
     return PlanSource(path, tokens.format, str(tokens.dtype), eos_token_id, n_documents, tokens.n_tokens, fingerprint)
 
 
+def document_lengths(tokens: TokenFile) -> Iterator[tuple[int, Integers]]:
+    """Yield the number of a document, and the lengths of some documents from it on, int64 [k]."""
+    n_documents = tokens.n_documents or 0
+    for first in range(0, n_documents, _BLOCK):
+        yield first, tokens.document_rows(first, min(first + _BLOCK, n_documents))[:, 1]
+
+
 def subset_keys(seed: int | None, source: int) -> npt.NDArray[np.uint64]:
     """Return the keys of the permutation whose first numbers are the documents of a fraction of a source."""
     return np.asarray(np.random.SeedSequence([seed or 0, source]).generate_state(4, np.uint64), np.uint64)
@@ -211,11 +218,9 @@ class LengthReader:
                     if tokens is not None:
                         tokens.close()
                     tokens = self._options.open(row.path)
-                for first in range(0, row.n_documents, _BLOCK):
-                    lengths = tokens.document_rows(first, min(first + _BLOCK, row.n_documents))[:, 1]
-                    if row.n_chosen < row.n_documents:
-                        lengths = lengths * row.chosen(first, len(lengths))
-                    yield lengths
+                for first, lengths in document_lengths(tokens):
+                    whole = row.n_chosen == row.n_documents
+                    yield lengths if whole else lengths * row.chosen(first, len(lengths))
         finally:
             if tokens is not None:
                 tokens.close()

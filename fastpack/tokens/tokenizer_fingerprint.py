@@ -27,6 +27,7 @@ from fastpack.io import (
     TOKENIZER,
     AtomicFile,
     PathLike,
+    is_listed,
     is_remote,
     open_reader,
     plain_path,
@@ -275,6 +276,8 @@ def _read_side(path: str) -> bytes | None:
     """Return the start of a side file; None if it is not there, is no regular file or may not be read."""
     try:
         if is_remote(path):
+            if is_listed(path) is False:
+                return None
             return bytes(read_start(path, MAX_BYTES + 1))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block
     except (FileNotFoundError, PermissionError, NotADirectoryError):

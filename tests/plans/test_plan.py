@@ -118,6 +118,49 @@ def test_a_plan_takes_at_most_8_bytes_per_document(tmp_path: Path, corpus: Corpu
         assert result.padding_share < 0.03
 
 
+@given(
+    lengths=st.lists(st.integers(0, 70), max_size=40),
+    multiple=st.sampled_from([1, 2, 8, 16, 32]),
+    algorithm=st.sampled_from(["best_fit", "first_fit"]),
+    most=st.sampled_from([None, 1, 2]),
+    data_parallel=st.sampled_from([None, 2]),
+)
+def test_rows_padded_to_multiples_are_those_of_longer_documents(
+    tmp_path_factory: pytest.TempPathFactory,
+    lengths: list[int],
+    multiple: int,
+    algorithm: str,
+    most: int | None,
+    data_parallel: int | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("plan")
+    rounded = [-(-length // multiple) * multiple for length in lengths]
+    options: dict[str, Any] = {"seq_length": 32, "algorithm": algorithm, "max_documents": most}
+    if data_parallel:
+        options |= {"balance": "attention", "data_parallel": data_parallel}
+    found = []
+    for name, counts, padding in (("as-is", lengths, multiple), ("rounded", rounded, 1)):
+        with fastpack.PackedWriter(folder / f"{name}.pbin", 2) as writer:
+            writer.append_many(np.zeros(sum(counts), np.uint16), counts)
+        result = fastpack.plan(writer.path, folder / f"{name}.plan", pad_to_multiple=padding, **options)
+        plan = PlanFile(folder / f"{name}.plan")
+        assert plan.pad_to_multiple == padding
+        assert result.n_tokens + result.n_padding == 32 * result.n_rows
+        assert result.n_tokens == sum(counts)
+        found.append([[(d, start, min(end, lengths[d])) for d, start, end in row] for row in rows_of(plan)])
+    assert sorted(found[0]) == sorted(found[1])
+
+
+def test_a_multiple_that_is_impossible(tmp_path: Path, corpus: Corpus) -> None:
+    source = corpus([3, 4])
+    for multiple in (0, -1, 3, 16):
+        with pytest.raises(ValueError, match=f"pad_to_multiple: found {multiple}, expected a divisor of seq_length 8"):
+            fastpack.plan(source, tmp_path / "a.plan", seq_length=8, pad_to_multiple=multiple)
+    with pytest.raises(ValueError, match="pad_to_multiple: the algorithm none does not pad"):
+        fastpack.plan(source, tmp_path / "a.plan", seq_length=8, pad_to_multiple=2, algorithm="none")
+    assert not (tmp_path / "a.plan").exists()
+
+
 def test_the_seed_permutes_rows_and_nothing_else(tmp_path: Path, corpus: Corpus) -> None:
     source = corpus([5, 30, 17, 8, 1] * 20)
     plans = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Cli
 
 import fastpack
 from fastpack.distributed.convert_tasks import collect_conversion, plan_conversion
@@ -81,6 +82,31 @@ def test_datatrove_has_a_byte_per_token(tmp_path: Path) -> None:
     fastpack.convert(write(tmp_path / "b.pbin", 1, masked=False), tmp_path / "o.ds", if_exists="overwrite")
     assert not (tmp_path / "o.ds.loss").exists()
     assert not (tmp_path / "o.ds.mask").exists()
+
+
+def test_the_mask_of_datatrove_alone_is_read(tmp_path: Path, cli: Cli) -> None:
+    source = write(tmp_path / "a.pbin", 0)
+    (tmp_path / "o").mkdir()
+    path = tmp_path / "o" / "o.ds"
+    fastpack.convert(source, path)
+    (tmp_path / "o" / "o.ds.mask").unlink()
+    with fastpack.PackedFile(source) as file:
+        n_tokens, mask = file.n_tokens, file.loss_mask
+    assert mask is not None
+    check(fastpack.convert(path, tmp_path / "back.pbin").output, n_tokens)
+    assert fastpack.inspect(path)["loss_tokens"] == mask.sum()
+    assert fastpack.verify(path).is_sound
+    assert cli("verify", path.parent).out.count("sound") == 1  # the side files belong to the tokens
+    dataset = fastpack.PackedMemMapDatasetContinuous(path, "x", 5, reuse_last_target=True)
+    labels = dataset.batch([0], outputs=("labels",))["labels"][0]
+    assert ((labels == -100) == ~mask[1:5]).all()
+    loss = Path(f"{path}.loss")
+    for data, message in ((b"\2" * n_tokens, "found byte 2"), (b"\1" * (n_tokens + 1), f"{n_tokens + 1} tokens")):
+        loss.write_bytes(data)
+        with pytest.raises(fastpack.FormatError, match=message):
+            fastpack.convert(path, tmp_path / "no.pbin")
+        (finding,) = fastpack.verify(path).findings
+        assert (finding.severity, finding.file) == ("error", str(loss))
 
 
 @pytest.mark.parametrize("shard_tokens", [20, 10**6])
