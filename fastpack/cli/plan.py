@@ -71,21 +71,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     _add_balance_options(parser)
     _add_source_options(parser)
-    parser.add_argument(
-        "--shard-documents",
-        type=at_least(1),
-        default=1 << 24,
-        metavar="N",
-        help="documents that are packed together, in 30 bytes each; a shard adds a few rows that are not full "
-        "(default: 16,777,216)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=at_least(1),
-        default=1,
-        metavar="N",
-        help="shards that are packed at the same time (default: 1)",
-    )
+    _add_shard_options(parser)
     add_if_exists_option(parser)
     return [parser]
 
@@ -106,6 +92,24 @@ def _add_balance_options(parser: argparse.ArgumentParser) -> None:
         default=(0.0, 1.0),
         metavar="N",
         help="cost of a document: this number per token, and this number per squared token (default: 0 1)",
+    )
+
+
+def _add_shard_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shard-documents",
+        type=at_least(1),
+        default=1 << 24,
+        metavar="N",
+        help="documents that are packed together, in 30 bytes each; a shard adds a few rows that are not full "
+        "(default: 16,777,216)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="shards that are packed at the same time (default: 1)",
     )
 
 
