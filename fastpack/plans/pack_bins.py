@@ -99,11 +99,19 @@ def fit(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers, _Nu
 def _best_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
     counts, order = np.empty(seq_length, np.int64), np.empty(len(ends), np.uint32)
     order = order[: kernels.sort_lengths(ends, counts, order)]
-    queues = np.empty(2 * seq_length, np.uint32)
-    words = np.empty(seq_length // 64 + seq_length // 4096 + 2, np.uint64)
-    bins, sizes, links = (np.empty(len(order), np.uint32) for _ in range(3))
+    return order, *best_fit(counts, most)
+
+
+def best_fit(counts: npt.NDArray[np.int64], most: int) -> tuple[_Numbers, _Numbers]:
+    """Return the row of each piece, from the longest one on, and the number of pieces of each row; `most` in a row.
+
+    counts: number of pieces of each length, int64 [seq_length], 0 of length 0.
+    """
+    n_pieces, capacity = int(counts.sum()), len(counts)
+    queues, words = np.empty(2 * capacity, np.uint32), np.empty(capacity // 64 + capacity // 4096 + 2, np.uint64)
+    bins, sizes, links = (np.empty(n_pieces, np.uint32) for _ in range(3))
     n_bins = kernels.best_fit(counts, most, queues, links, words, bins, sizes)
-    return order, bins, sizes[:n_bins].copy()
+    return bins, sizes[:n_bins].copy()
 
 
 def first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
