@@ -22,6 +22,7 @@ FLAGS = {
     "repeats": "--repeat",
     "seed": "--seed",
     "seq_length": "--seq-len",
+    "shard_documents": "--shard-documents",
 }
 
 
@@ -70,9 +71,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     _add_balance_options(parser)
     _add_source_options(parser)
-    parser.add_argument(
-        "--threads", type=at_least(1), default=1, metavar="N", help="threads, for more than 2^26 documents (default: 1)"
-    )
+    _add_shard_options(parser)
     add_if_exists_option(parser)
     return [parser]
 
@@ -93,6 +92,24 @@ def _add_balance_options(parser: argparse.ArgumentParser) -> None:
         default=(0.0, 1.0),
         metavar="N",
         help="cost of a document: this number per token, and this number per squared token (default: 0 1)",
+    )
+
+
+def _add_shard_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shard-documents",
+        type=at_least(1),
+        default=1 << 24,
+        metavar="N",
+        help="documents that are packed together, in 30 bytes each; a shard adds a few rows that are not full "
+        "(default: 16,777,216)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="shards that are packed at the same time (default: 1)",
     )
 
 
@@ -136,6 +153,7 @@ def run_plan(args: argparse.Namespace) -> int:
             format=args.source_format,
             dtype=args.dtype,
             eos_token_id=args.eos_token_id,
+            shard_documents=args.shard_documents,
             num_threads=args.threads,
             if_exists=args.if_exists,
             progress=progress(args, "lengths", unit="documents"),
@@ -169,7 +187,10 @@ def _lines(result: PlanResult) -> list[str]:
 def _balance_lines(result: PlanResult) -> list[str]:
     if result.straggling is None or result.straggling_before is None or result.time_saved is None:
         return []
-    return [
+    lines = [
         f"cost of the slowest rank: {result.straggling:.3f} times the mean, {result.straggling_before:.3f} in random "
-        f"order: a step takes {result.time_saved:.1%} less time"
+        f"order: the run takes {result.time_saved:.1%} less time"
     ]
+    if result.uneven_steps:
+        lines.append(f"in {counted(result.uneven_steps, 'step')} it is above 1.02 times the mean: no other rows fit")
+    return lines

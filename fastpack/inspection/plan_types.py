@@ -29,5 +29,9 @@ class PlanJson(TypedDict):
         float | None, "cost of the slowest rank divided by the mean, in random order; null without `--balance`"
     ]
     straggling: Annotated[float | None, "the same in the order of the plan"]
-    time_saved: Annotated[float | None, "share of the time of a step that the order saves"]
+    time_saved: Annotated[float | None, "share of the time of a run that the order saves"]
+    uneven_steps: Annotated[
+        Count | None,
+        "steps in which the slowest rank costs more than 1.02 times the mean; null without `--balance`",
+    ]
     written: Annotated[bool, "false if the plan existed and was kept"]

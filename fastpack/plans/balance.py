@@ -1,7 +1,8 @@
 """Balanced plans: the rows that the ranks process at the same time have nearly the same cost.
 
-The rows of a plan are stored by descending cost. A group is one row for each rank; groups are permuted by the seed, the
-rows in a group stay together. Every second group is reversed, so that no rank always gets the larger rows.
+A group is one row for each rank. It is even if the largest cost is at most LIMIT times the mean. Sorted by cost, nearly
+all rows of a plan make up even groups: `sort_rows` finds them, shard by shard. `fastpack.plans.step_order` arranges the
+other rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import numpy.typing as npt
 
 from fastpack.errors import spoken
 from fastpack.plans.count_column import Integers
+
+LIMIT = 1.02  # largest cost of a rank in a step, divided by the mean of all ranks
+Costs = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +47,77 @@ class Balance:
             found = f"{self.linear}, {self.quadratic}"
             raise ValueError(f"{spoken('cost')}: found {found}, expected two numbers of which one is above 0")
 
+    def of_one(self, n_tokens: int) -> float:
+        """Return the cost of a document of `n_tokens` tokens."""
+        return self.linear * n_tokens + self.quadratic * n_tokens**2
+
     def costs(self, rows: npt.NDArray[Any], lengths: npt.NDArray[Any], n_rows: int) -> npt.NDArray[np.float64]:
         """Return the cost of each row, float64 [n_rows]: rows and tokens of each segment are given."""
         tokens = lengths.astype(np.float64)
         return np.bincount(rows, self.linear * tokens + self.quadratic * tokens * tokens, n_rows).astype(np.float64)
 
 
+def even_first(costs: Costs, n_ranks: int) -> tuple[Integers, int]:
+    """Return the order of rows, int64 [n], and how many of them make up even groups, from the first on.
+
+    Within the even groups, and after them, rows are sorted by descending cost.
+    """
+    order = np.argsort(-costs, kind="stable")
+    sums = np.cumsum(costs[order])
+    n_starts = len(costs) - n_ranks + 1
+    if n_starts <= 0:
+        return order, 0
+    of_groups = sums[n_ranks - 1 :] - np.append(0.0, sums[: n_starts - 1])
+    is_even = costs[order[:n_starts]] * n_ranks <= LIMIT * of_groups
+    starts = _chosen_starts(is_even, n_ranks)
+    chosen = np.zeros(len(costs), np.bool_)
+    chosen[(starts[:, None] + np.arange(n_ranks)).reshape(-1)] = True
+    return np.append(order[chosen], order[~chosen]), n_ranks * len(starts)
+
+
+def _chosen_starts(is_even: npt.NDArray[np.bool_], n_ranks: int) -> Integers:
+    """Return where groups start: at each place where one is even, unless it is in the group before.
+
+    Of the groups that contain a row and none of larger cost, the one of the next rows has the largest mean, so no other
+    groups could use rows that are passed over.
+    """
+    n = len(is_even)
+    next_even = np.append(np.flatnonzero(is_even), n)
+    # The first group, at a distance of a multiple of n_ranks, that is not even.
+    padded = np.zeros(-(-n // n_ranks) * n_ranks, np.bool_)
+    padded[:n] = is_even
+    rows = np.arange(len(padded)).reshape(-1, n_ranks)
+    uneven = np.where(padded.reshape(-1, n_ranks), len(padded), rows)
+    next_uneven = np.minimum.accumulate(uneven[::-1], axis=0)[::-1].reshape(-1)
+    found: list[Integers] = [np.empty(0, np.int64)]
+    place = 0
+    while place < n:
+        if not is_even[place]:
+            place = int(next_even[np.searchsorted(next_even, place)])
+            continue
+        end = int(next_uneven[place])
+        found.append(np.arange(place, end, n_ranks))
+        place = end
+    return np.concatenate(found)
+
+
 def sort_rows(
-    bins: npt.NDArray[np.uint32], lengths: npt.NDArray[np.uint32], sizes: npt.NDArray[np.uint32], balance: Balance,
-    ascending: bool,
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:  # fmt: skip
-    """Renumber rows by cost; return the row of each piece, and the number of pieces of each row."""
+    bins: npt.NDArray[np.uint32],
+    lengths: npt.NDArray[np.uint32],
+    sizes: npt.NDArray[np.uint32],
+    balance: Balance,
+    before: Costs,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], Costs, int, int]:
+    """Renumber rows so that those in even groups come first.
+
+    before: costs of other rows, not below those of these rows, that take part in the groups. Return the row of each
+    piece, the number of pieces of each row, its cost, the number of rows in even groups, and how many of the other rows
+    are in none.
+    """
     costs = balance.costs(bins, lengths, len(sizes))
-    order = np.argsort(costs if ascending else -costs, kind="stable")
+    order, n_even = even_first(np.append(before, costs), balance.data_parallel)
+    n_skipped = int(np.count_nonzero(order[n_even:] < len(before)))
+    order = order[order >= len(before)] - len(before)
     numbers = np.empty(len(order), np.uint32)
     numbers[order] = np.arange(len(order), dtype=np.uint32)
-    return numbers[bins], sizes[order]
-
-
-def row_in_group(groups: Integers, lanes: Integers, size: int) -> Integers:
-    """Return the row of lane `lanes` in each group of `size` rows, in the order in which the rows are stored."""
-    return groups * size + np.where(groups % 2, size - 1 - lanes, lanes)
+    return numbers[bins], sizes[order], costs[order], n_even - (len(before) - n_skipped), n_skipped

@@ -18,31 +18,52 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
 BLOCK = 64
-_ENCODED = 1 << 20  # items that are encoded at once, a multiple of BLOCK
 
 
-def encode_counts(name: str, counts: npt.NDArray[Any], dtype: str) -> Columns:
-    """Return the sections of a column of counts, each 0 or more."""
-    largest = int(np.iinfo(dtype).max)
-    narrow = np.empty(len(counts), dtype)
-    blocks = np.zeros(-(-len(counts) // BLOCK), np.int64)
-    wide: list[Integers] = []
-    total = 0
-    for first, part in _parts(counts):
-        narrow[first : first + len(part)] = np.minimum(part, largest)
-        sums = np.add.reduceat(part, np.arange(0, len(part), BLOCK), dtype=np.int64)
-        ends = np.cumsum(sums) + total
-        blocks[first // BLOCK : first // BLOCK + len(sums)] = ends - sums
-        total = int(ends[-1])
-        places = np.flatnonzero(part >= largest)
-        wide.append(np.stack([places + first, part[places].astype(np.int64)], axis=1))
-    exceptions = np.concatenate([*wide, np.empty((0, 2), np.int64)])
-    return {name: narrow, f"{name}_sums": blocks, f"{name}_wide": exceptions}
+class CountEncoder:
+    """Encodes a column of counts, each 0 or more, a part at a time.
 
+    Attributes
+    ----------
+    n_items
+        Number of counts so far.
+    """
 
-def _parts(counts: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    for first in range(0, len(counts), _ENCODED):
-        yield first, counts[first : first + _ENCODED]
+    def __init__(self, name: str, dtype: str) -> None:
+        self._name, self._dtype, self._largest = name, np.dtype(dtype), int(np.iinfo(dtype).max)
+        self._narrow: list[npt.NDArray[Any]] = []
+        self._wide = [np.empty((0, 2), np.int64)]
+        self._sums: list[Integers] = []  # of whole blocks
+        self._rest = np.empty(0, np.int64)  # the counts after them
+        self.n_items = 0
+
+    def add(self, counts: npt.NDArray[Any]) -> None:
+        """Encode counts, and keep the bytes for `columns`."""
+        self._narrow.append(self.encode(counts))
+
+    def encode(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return counts in the narrow dtype, for a caller that writes them at once."""
+        narrow: npt.NDArray[Any] = np.minimum(counts, self._largest).astype(self._dtype)
+        places = np.flatnonzero(narrow == self._largest)
+        self._wide.append(np.stack([places + self.n_items, counts[places].astype(np.int64)], axis=1))
+        self.n_items += len(counts)
+        head, tail = counts[: -len(self._rest) % BLOCK], counts[-len(self._rest) % BLOCK :]
+        first = np.concatenate([self._rest, head.astype(np.int64)])
+        whole = len(tail) // BLOCK * BLOCK
+        if len(first) == BLOCK:
+            self._sums.append(first.sum(keepdims=True))
+        self._sums.append(tail[:whole].reshape(-1, BLOCK).sum(axis=1, dtype=np.int64))
+        self._rest = tail[whole:].astype(np.int64) if len(first) in (0, BLOCK) else first
+        return narrow
+
+    def columns(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Yield the sections of the column, and their parts."""
+        yield self._name, np.empty(0, self._dtype)
+        for part in self._narrow:
+            yield self._name, part
+        sums = np.concatenate([*self._sums, self._rest.sum(keepdims=True)[: len(self._rest)]])
+        yield f"{self._name}_sums", np.cumsum(sums) - sums
+        yield f"{self._name}_wide", np.concatenate(self._wide)
 
 
 class CountColumn:

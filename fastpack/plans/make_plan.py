@@ -9,15 +9,16 @@ from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import spoken
 from fastpack.io import ExistencePolicy, PathLike, Progress, may_write, plain_path
 from fastpack.plans.balance import Balance
-from fastpack.plans.pack_bins import cut_stream, pack_ends
+from fastpack.plans.pack_bins import pack_shards
 from fastpack.plans.pieces import piece_bytes
 from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_layout import PlanSections
-from fastpack.plans.plan_result import PlanResult, bins_result, plan_result
-from fastpack.plans.plan_settings import Algorithm, Long, PlanSettings
+from fastpack.plans.plan_result import PlanResult, plan_result
+from fastpack.plans.plan_settings import SHARD_DOCUMENTS, Algorithm, Long, PlanSettings
 from fastpack.plans.plan_sources import folder_of, newest_time
-from fastpack.plans.plan_writer import describe, write_bins, write_stream
-from fastpack.plans.source_lengths import PieceLengths, Sources, TokenFormatOptions, read_sources
+from fastpack.plans.plan_writer import describe, describe_order, write_bins, write_order, write_stream
+from fastpack.plans.source_lengths import LengthReader, Sources, TokenFormatOptions, find_passes
+from fastpack.plans.step_order import arrange_steps
 from fastpack.plans.straggling import measure_balance
 
 
@@ -40,6 +41,7 @@ def plan(
     format: str | None = None,
     dtype: str | None = None,
     eos_token_id: int | None = None,
+    shard_documents: int = SHARD_DOCUMENTS,
     num_threads: int = 1,
     if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
@@ -75,7 +77,7 @@ def plan(
     balance
         "attention": order the rows so that the ranks of a data-parallel run have nearly the same cost in every step.
         Rank r takes the rows whose number modulo `data_parallel` is r. The order is random otherwise; without `seed`,
-        the seed is 0. Not for the algorithm "none".
+        the seed is 0.
     data_parallel, micro_batches
         Number of ranks, and of rows of a rank in a step, for `balance`.
     cost
@@ -85,9 +87,11 @@ def plan(
         which depends on `seed`. By default 1 for each source.
     format, dtype, eos_token_id
         As for `open_tokens`, for all sources. Formats without document boundaries need `eos_token_id`.
+    shard_documents
+        Number of documents that are packed together, by default 2^24. Shards are packed independently, each in 30 bytes
+        per document, and each adds a few rows that are not full.
     num_threads
-        Number of threads for shards of 2^26 documents, which are packed independently; the result does not depend on
-        it.
+        Number of shards that are packed at the same time; the plan does not depend on it.
     if_exists
         What to do if the output exists: "error", "skip" or "overwrite".
     progress
@@ -130,18 +134,33 @@ def plan(
     """
     balanced = _checked_balance(balance, data_parallel, micro_batches, cost)
     seed = 0 if balanced is not None and seed is None else seed
-    settings = PlanSettings(seq_length, algorithm, long, seed, max_documents, balanced, pad_to_multiple)
+    settings = PlanSettings(
+        seq_length, algorithm, long, seed, max_documents, balanced, pad_to_multiple, shard_documents
+    )
     if num_threads < 1:
         raise ValueError(f"{spoken('num_threads')}: found {num_threads}, expected 1 or more")
     if not may_write(output, if_exists):
         return _kept(output)
     options = TokenFormatOptions(format, dtype, eos_token_id)
-    found, lengths = read_sources(sources, repeats, options, settings, folder_of(output), progress)
-    piece_bytes(len(lengths.ends), seq_length)  # raises ValueError for too many documents, before anything is written
+    found, passes = find_passes(sources, repeats, options, settings.seed, folder_of(output))
+    reader = LengthReader(passes, options, settings)
+    piece_bytes(reader.n_documents, seq_length)  # raises ValueError for too many documents, before anything is written
     with PlanSections(output, if_exists) as sections:
-        pack = _pack_stream if algorithm == "none" else _pack_bins
-        result = pack(sections, plain_path(output), lengths, settings, num_threads)
-        sections.finish(describe(result, settings, found), newest_time(found))
+        lengths = reader.shards(progress)
+        if algorithm == "none":
+            written = write_stream(sections, (shard.used(seq_length) for shard in lengths), settings)
+        else:
+            n_full = 0 if balanced is None else reader.count_full_rows()
+            packed = pack_shards(lengths, settings, reader.n_documents, n_full, num_threads)
+            written = write_bins(sections, packed)
+        result = plan_result(plain_path(output), reader, settings, written)
+        description = describe(result, settings, found)
+        if balanced is not None:
+            order = arrange_steps(written, result.n_rows, balanced, seq_length)
+            result.uneven_steps = order.n_uneven
+            write_order(sections, order, result.n_rows)
+            description |= describe_order(order, settings.seed or 0)
+        sections.finish(description, newest_time(found))
     if balanced is not None:
         result.straggling_before, result.straggling = measure_balance(PlanFile(output), balanced, seed or 0)
     return result
@@ -164,23 +183,6 @@ def _checked_balance(
 def _kept(output: PathLike) -> PlanResult:
     """Return the result that describes an existing plan."""
     kept = PlanFile(output)
-    without = ("output", "written", "straggling", "straggling_before")
+    without = ("output", "written", "straggling", "straggling_before", "uneven_steps")
     names = [name for name in PlanResult.__dataclass_fields__ if name not in without]
     return PlanResult(plain_path(output), **{name: getattr(kept, name) for name in names}, written=False)
-
-
-def _pack_bins(
-    sections: PlanSections, output: str, lengths: PieceLengths, settings: PlanSettings, num_threads: int
-) -> PlanResult:
-    bins = pack_ends(lengths.ends, settings, num_threads)
-    n_bins, n_pieces = write_bins(sections, bins, lengths.full, lengths.ends, settings.seq_length)
-    return bins_result(output, lengths, settings, n_bins, n_pieces)
-
-
-def _pack_stream(
-    sections: PlanSections, output: str, lengths: PieceLengths, settings: PlanSettings, _num_threads: int
-) -> PlanResult:
-    used = lengths.used(settings.seq_length)
-    rows, n_rows, n_segments = cut_stream(used, settings)
-    write_stream(sections, used, rows)
-    return plan_result(output, lengths, settings, n_rows, n_segments)

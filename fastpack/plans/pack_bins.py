@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,53 +11,87 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.io.threads import in_order
 from fastpack.plans.balance import sort_rows
+from fastpack.plans.pieces import encode_pieces
 from fastpack.plans.plan_settings import PlanSettings
-from fastpack.plans.plan_writer import Bins
+from fastpack.plans.source_lengths import PieceLengths
 
-SHARD_DOCUMENTS = 1 << 26  # packed together: 1.5 GB of working memory, and every shard adds some rows that are not full
 UNLIMITED = 1 << 40
+_BLOCK = 1 << 18  # pieces that are encoded at once
 _Numbers = npt.NDArray[np.uint32]
 
 
-def pack_ends(ends: _Numbers, settings: PlanSettings, num_threads: int) -> Iterator[Bins]:
-    """Yield the rows of shards of documents, in order.
+class PackedShard(NamedTuple):
+    """Rows of pieces that are shorter than a row.
 
-    ends: tokens of each document's piece, below `seq_length`, uint32 [n_documents]; 0 for none.
+    Attributes
+    ----------
+    full
+        Number of other rows that each document of the shard fills, uint32 [n_documents].
+    pieces
+        The pieces, row by row, as `encode_pieces` returns them.
+    counts
+        Number of pieces of each row, uint32 [n_rows].
+    costs
+        Cost of each row of a balanced plan, float64 [n_rows].
+    n_even
+        Number of rows, from the first on, that make up groups of even cost; all rows of other plans.
+    n_skipped
+        Number of rows of one document that could have been in the first group, but are in no group of even cost.
     """
 
-    def pack(first: int) -> Bins:
-        ascending = bool(first // SHARD_DOCUMENTS % 2)  # so that rows of similar cost meet where shards do
-        return Bins(first, *pack_shard(ends[first : first + SHARD_DOCUMENTS], settings, ascending))
+    full: _Numbers
+    pieces: npt.NDArray[np.uint8]
+    counts: _Numbers
+    costs: npt.NDArray[np.float64]
+    n_even: int
+    n_skipped: int
 
-    shards = range(0, len(ends), SHARD_DOCUMENTS)
+
+def pack_shards(
+    shards: Iterable[PieceLengths], settings: PlanSettings, n_documents: int, n_full: int, num_threads: int
+) -> Iterator[PackedShard]:
+    """Yield the rows of shards of documents, in order.
+
+    n_documents: of all shards. n_full: number of rows that one document fills, for a balanced plan.
+    """
+
+    def pack(shard: PieceLengths) -> PackedShard:
+        return _pack_shard(shard, settings, n_documents, 0 if shard.first else n_full)
+
     yield from map(pack, shards) if num_threads == 1 else in_order(pack, shards, num_threads)
 
 
-def pack_shard(ends: _Numbers, settings: PlanSettings, ascending: bool = False) -> tuple[_Numbers, _Numbers]:
-    """Return the documents of all rows, one after the other, and their number in each row, uint32.
-
-    ascending: the order of the rows of a balanced plan by cost.
-    """
-    order, bins, sizes = _fit(ends, settings)
-    if settings.balance is not None:
-        bins, sizes = sort_rows(bins, ends[order], sizes, settings.balance, ascending)
+def _pack_shard(shard: PieceLengths, settings: PlanSettings, n_documents: int, n_full: int) -> PackedShard:
+    order, bins, sizes = fit(shard.ends, settings)
+    costs, n_even, n_skipped = np.empty(0), len(sizes), 0
+    if (balance := settings.balance) is not None:
+        before = np.full(n_full % balance.data_parallel, balance.of_one(settings.seq_length))
+        bins, sizes, costs, n_even, n_skipped = sort_rows(bins, shard.ends[order], sizes, balance, before)
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
     documents = np.empty(len(order), np.uint32)
     kernels.group_by_bin(order, bins, starts, documents)
-    return documents, sizes
+    encoded = [np.empty(0, np.uint8)]
+    for first in range(0, len(documents), _BLOCK):
+        places = documents[first : first + _BLOCK]
+        numbers, lengths = places.astype(np.int64) + shard.first, shard.ends[places].astype(np.int64)
+        encoded.append(encode_pieces(numbers, lengths, n_documents, settings.seq_length))
+    return PackedShard(shard.full, np.concatenate(encoded), sizes, costs, n_even, n_skipped)
 
 
-def _fit(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers, _Numbers]:
-    """Return the documents in the order in which they were packed, their rows, and the number of pieces of each row."""
-    fit = first_fit if settings.algorithm == "first_fit" else _best_fit
+def fit(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Return documents in the order of packing, the row of each, and the number of pieces of each row, uint32.
+
+    ends: tokens of each document's piece, below `seq_length`, uint32 [n_documents]; 0 for none.
+    """
+    algorithm = first_fit if settings.algorithm == "first_fit" else _best_fit
     most, multiple = settings.max_documents or UNLIMITED, settings.pad_to_multiple
     if multiple == 1:
-        return fit(ends, settings.seq_length, most)
+        return algorithm(ends, settings.seq_length, most)
     capacity = settings.seq_length // multiple
     units = (ends // multiple + (ends % multiple > 0)).astype(np.uint32)
     alone = np.flatnonzero(units == capacity).astype(np.uint32)  # with their padding, they fill rows
     units[alone] = 0
-    order, bins, sizes = fit(units, capacity, most)
+    order, bins, sizes = algorithm(units, capacity, most)
     rows = np.arange(len(sizes), len(sizes) + len(alone), dtype=np.uint32)
     return np.append(order, alone), np.append(bins, rows), np.append(sizes, np.ones_like(rows))
 
@@ -64,11 +99,19 @@ def _fit(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers, _N
 def _best_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
     counts, order = np.empty(seq_length, np.int64), np.empty(len(ends), np.uint32)
     order = order[: kernels.sort_lengths(ends, counts, order)]
-    queues = np.empty(2 * seq_length, np.uint32)
-    words = np.empty(seq_length // 64 + seq_length // 4096 + 2, np.uint64)
-    bins, sizes, links = (np.empty(len(order), np.uint32) for _ in range(3))
+    return order, *best_fit(counts, most)
+
+
+def best_fit(counts: npt.NDArray[np.int64], most: int) -> tuple[_Numbers, _Numbers]:
+    """Return the row of each piece, from the longest one on, and the number of pieces of each row; `most` in a row.
+
+    counts: number of pieces of each length, int64 [seq_length], 0 of length 0.
+    """
+    n_pieces, capacity = int(counts.sum()), len(counts)
+    queues, words = np.empty(2 * capacity, np.uint32), np.empty(capacity // 64 + capacity // 4096 + 2, np.uint64)
+    bins, sizes, links = (np.empty(n_pieces, np.uint32) for _ in range(3))
     n_bins = kernels.best_fit(counts, most, queues, links, words, bins, sizes)
-    return order, bins, sizes[:n_bins].copy()
+    return bins, sizes[:n_bins].copy()
 
 
 def first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
@@ -81,22 +124,3 @@ def first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Nu
     bins = np.empty(len(order), np.uint32)
     n_bins = kernels.first_fit(ends, order, seq_length, most, tree, bins, sizes)
     return order, bins, sizes[:n_bins].copy()
-
-
-def cut_stream(used: _Numbers, settings: PlanSettings) -> tuple[_Numbers | None, int, int]:
-    """Cut concatenated documents into rows; return the tokens of each row, and the numbers of rows and of segments.
-
-    used: tokens of each document, uint32 [n_documents]. The rows are None if all but the last are full.
-    """
-    ends = np.cumsum(used, dtype=np.int64)
-    n_tokens, n_used = int(ends[-1]) if len(ends) else 0, int(np.count_nonzero(used))
-    if settings.max_documents is None:
-        n_rows = -(-n_tokens // settings.seq_length)
-        n_at_row_ends = int(np.count_nonzero((ends % settings.seq_length == 0) & (used > 0) & (ends < n_tokens)))
-        return None, n_rows, n_used + max(0, n_rows - 1 - n_at_row_ends)
-    rows = np.empty(n_tokens // settings.seq_length + n_used // settings.max_documents + 1, np.uint32)
-    n_rows = kernels.cut_stream(used, settings.seq_length, settings.max_documents, rows)
-    rows = rows[:n_rows].copy()
-    row_ends = np.cumsum(rows[:-1], dtype=np.int64)
-    n_at_row_ends = len(np.intersect1d(row_ends, ends[used > 0], assume_unique=True))
-    return rows, n_rows, n_used + max(0, n_rows - 1 - n_at_row_ends)

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fastpack import kernels
 from fastpack.analysis.document_lengths import Lengths, LengthTable
-from fastpack.plans.pack_bins import UNLIMITED, first_fit
+from fastpack.plans.pack_bins import UNLIMITED, best_fit, first_fit
 from fastpack.plans.plan_settings import MOST_TOKENS
 
 _MOST_PIECES = 1 << 24  # packed exactly; of more documents a sample with the same distribution is packed
@@ -91,12 +89,7 @@ def _estimate(
 def _best_fit_bins(pieces: Lengths) -> int:
     """Return the number of rows of pieces; pieces: how many there are of each length, int64 [seq_len]."""
     sample, scale = _sample(pieces, _MOST_PIECES)
-    n_pieces, capacity = int(sample.sum()), len(pieces)
-    bins: npt.NDArray[np.uint32]
-    bins, sizes, links = (np.empty(n_pieces, np.uint32) for _ in range(3))
-    words = np.empty(capacity // 64 + capacity // 4096 + 2, np.uint64)
-    n_bins = kernels.best_fit(sample, UNLIMITED, np.empty(2 * capacity, np.uint32), links, words, bins, sizes)
-    return math.ceil(n_bins * scale)
+    return math.ceil(len(best_fit(sample, UNLIMITED)[1]) * scale)
 
 
 def _first_fit_bins(pieces: Lengths) -> int:

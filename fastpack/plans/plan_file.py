@@ -11,12 +11,12 @@ from fastpack import kernels
 from fastpack.display import Described, facts
 from fastpack.errors import FormatError, JobError, counted
 from fastpack.io import PathLike, is_remote, plain_path, stat_of
-from fastpack.plans.balance import row_in_group
 from fastpack.plans.count_column import Columns, CountColumn, Integers
 from fastpack.plans.pieces import length_bits, piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
 from fastpack.plans.plan_settings import ALGORITHMS, LONG
 from fastpack.plans.plan_sources import PlanSource, check_source, folder_of, newest_time, open_all, source_from
+from fastpack.plans.row_order import RowOrder
 from fastpack.tokens.token_file import TokenFile
 
 
@@ -105,6 +105,8 @@ class PlanFile(Described):
         try:
             self._read_description(description)
             self._open_columns(sections)
+            self._order = RowOrder(description, self.n_rows, sections.get("order"))
+            self.data_parallel = self._order.data_parallel
         except (ValueError, TypeError, KeyError, IndexError) as error:
             if isinstance(error, FormatError):
                 raise
@@ -144,19 +146,8 @@ class PlanFile(Described):
         self.sources = tuple(found[number] for number in _integers(fields["passes"], len(found)))
         if sum(source.n_documents for source in self.sources) != self.n_source_documents:
             raise ValueError("sources with another number of documents")
-        balance = fields["balance"]
-        self.data_parallel = None
-        if balance is not None:
-            (self.data_parallel,) = _integers([balance["data_parallel"]], 1 << 32)
-            if self.data_parallel < 1:
-                raise ValueError("no ranks")
         # Earlier plans contain the time at which they were written.
         (self._modified_ns,) = _integers([fields.get("written_ns", newest_time(self.sources))], 1 << 63)
-        self._keys: npt.NDArray[np.uint64] | None = None
-        if fields["keys"] is not None:
-            self._keys = np.array(_integers(fields["keys"], 1 << 64), np.uint64)
-            if len(self._keys) != 4:
-                raise ValueError(f"{len(self._keys)} keys")
 
     def _open_columns(self, sections: Columns) -> None:
         self._documents = CountColumn(self.path, "documents", sections)
@@ -198,24 +189,10 @@ class PlanFile(Described):
         if len(rows) and rows.view(np.uint64).max() >= self.n_rows:  # a number below 0 becomes a large one
             wrong = int(rows[(rows < 0) | (rows >= self.n_rows)][0])
             raise IndexError(f"row {wrong} of {counted(self.n_rows, 'row')} in {self.path}")
-        if self._keys is None or not len(rows):
-            return rows
-        if self.data_parallel is not None:
-            return self._balanced_rows(rows, self._keys)
-        stored = np.empty(len(rows), np.int64)
-        kernels.feistel(self.n_rows, self._keys, rows, stored)
+        stored = self._order.stored(rows)
+        if self.data_parallel is not None and len(stored) and stored.view(np.uint64).max() >= self.n_rows:
+            self._fail("a row in the order that does not exist")
         return stored
-
-    def _balanced_rows(self, rows: Integers, keys: npt.NDArray[np.uint64]) -> Integers:
-        """Return where rows are stored: groups of one row per rank are permuted, and the rows after them stay."""
-        assert self.data_parallel is not None
-        size = self.data_parallel
-        groups, lanes = np.divmod(rows, size)
-        n_groups = self.n_rows // size
-        inside = np.minimum(groups, max(0, n_groups - 1))
-        if n_groups:
-            kernels.feistel(n_groups, keys, inside, inside)
-        return np.where(groups < n_groups, row_in_group(inside, lanes, size), rows)
 
     def padded(self, lengths: Integers) -> Integers:
         """Return the columns that segments of these lengths take in a row: the next multiples of `pad_to_multiple`."""

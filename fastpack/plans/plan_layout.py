@@ -4,7 +4,7 @@
 offset   type        contents
 =======  ==========  ===================================================================
 0        8 bytes     magic
-8        uint32      version, 1
+8        uint32      version, 2
 12       uint32      CRC-32 of the description
 16       uint64      size of the file in bytes
 24       uint64      offset of the description, which reaches to the end of the file
@@ -21,7 +21,7 @@ Numbers are little-endian. There are two kinds of plans:
 - `stream` (algorithm none). Column `documents` has the number of tokens that are used of each document; the rows
   divide their concatenation. Column `rows` has the tokens of each row, if not all rows but the last are full.
 
-A column is described in `fastpack.plans.count_column`.
+`fastpack.plans.step_order` describes section `order` of balanced plans, `fastpack.plans.count_column` a column.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from fastpack.io import AtomicFile, ExistencePolicy, PathLike, map_bytes
 from fastpack.plans.count_column import Columns
 
 MAGIC = b"\x89FPP\r\n\x1a\n"
-VERSION = 1
+VERSION = 2  # version 1 had no section `order`
 HEADER = struct.Struct("<8sIIQQ")
 ALIGNMENT = 8
 DTYPES = {"|u1", "<u2", "<u4", "<u8", "<i8"}
@@ -64,9 +65,9 @@ class PlanSections:
         n_bytes += self._file.write(np.ascontiguousarray(values).astype(dtype, copy=False).reshape(-1).view(np.uint8))
         self._sections[name] = (dtype, offset, n_bytes)
 
-    def write_columns(self, columns: Columns) -> None:
-        """Write the sections of a column."""
-        for name, values in columns.items():
+    def write_columns(self, columns: Iterable[tuple[str, npt.NDArray[Any]]]) -> None:
+        """Write the sections of a column, or parts of them."""
+        for name, values in columns:
             self.write(name, values)
 
     def finish(self, description: dict[str, Any], modified_ns: int = 0) -> None:
@@ -92,8 +93,8 @@ def read_sections(path: str) -> tuple[dict[str, Any], Columns]:
     if data.nbytes < HEADER.size or bytes(data[:8]) != MAGIC:
         raise FormatError(path, 0, repr(bytes(data[:8]))[1:], f"a packing plan, which begins with {MAGIC!r}")
     _, version, crc, n_bytes, offset = HEADER.unpack(data[: HEADER.size].data)
-    if version != VERSION:
-        raise FormatError(path, 8, f"version {version} of the format", f"{VERSION}: a newer fastpack may read it")
+    if not 1 <= version <= VERSION:
+        raise FormatError(path, 8, f"version {version} of the format", f"1 to {VERSION}: a newer fastpack may read it")
     if n_bytes != data.nbytes or not HEADER.size <= offset <= n_bytes:
         raise FormatError(path, min(data.nbytes, n_bytes), f"a file of {data.nbytes} bytes", f"{n_bytes}")
     text = data[offset:].tobytes()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from fastpack.display import Result, facts
 from fastpack.plans.plan_settings import PlanSettings
-from fastpack.plans.source_lengths import PieceLengths
+from fastpack.plans.source_lengths import LengthReader
+from fastpack.plans.written_rows import WrittenRows
 
 
 @dataclass(slots=True, repr=False)
@@ -42,8 +41,12 @@ class PlanResult(Result):
     n_source_documents, n_source_tokens
         Number of documents of all sources and passes, and of tokens in those that take part.
     straggling_before, straggling
-        Of a balanced plan, the mean over steps of the largest cost of a rank divided by the mean of all ranks: in
-        random order, and in the order of the plan. The time of a step is proportional to it. None for other plans.
+        Of a balanced plan, the cost of the slowest rank of each step, summed over steps, divided by the mean of all
+        ranks: in random order, and in the order of the plan. The time of a run is proportional to it. None for other
+        plans.
+    uneven_steps
+        Of a balanced plan, the number of steps of which the slowest rank has more than 1.02 times the mean cost: the
+        rows that fit in no other step. None for other plans.
     written
         False if the output exists and was kept.
 
@@ -77,6 +80,7 @@ class PlanResult(Result):
     n_source_tokens: int
     straggling_before: float | None = None
     straggling: float | None = None
+    uneven_steps: int | None = None
     written: bool = True
 
     @property
@@ -86,21 +90,16 @@ class PlanResult(Result):
 
     @property
     def time_saved(self) -> float | None:
-        """The share of the time of random steps that the order of a balanced plan saves, by its cost model."""
+        """The share of the time in random order that the order of a balanced plan saves, by its cost model."""
         if self.straggling is None or self.straggling_before is None:
             return None
         return 1 - self.straggling / self.straggling_before
 
 
-def bins_result(output: str, lengths: PieceLengths, settings: PlanSettings, n_bins: int, n_pieces: int) -> PlanResult:
-    """Return the result of packing `n_pieces` ends of documents into `n_bins` rows."""
-    n_full = int(lengths.full.sum(dtype=np.int64))
-    return plan_result(output, lengths, settings, n_bins + n_full, n_pieces + n_full)
-
-
-def plan_result(output: str, lengths: PieceLengths, settings: PlanSettings, n_rows: int, n_segments: int) -> PlanResult:
-    """Return the result of packing documents into `n_rows` rows with `n_segments` segments."""
-    n_documents = int(np.count_nonzero(lengths.full | lengths.ends))
+def plan_result(output: str, lengths: LengthReader, settings: PlanSettings, written: WrittenRows) -> PlanResult:
+    """Return the result of writing the rows of all documents."""
+    n_full = 0 if settings.algorithm == "none" else lengths.n_full
+    n_rows, n_segments = written.n_rows + n_full, written.n_segments + n_full
     n_tokens = lengths.n_tokens - lengths.n_truncated - lengths.n_dropped
     return PlanResult(
         output=output,
@@ -109,12 +108,12 @@ def plan_result(output: str, lengths: PieceLengths, settings: PlanSettings, n_ro
         long=settings.long,
         n_rows=n_rows,
         n_segments=n_segments,
-        n_documents=n_documents,
+        n_documents=lengths.n_used,
         n_tokens=n_tokens,
         n_padding=n_rows * settings.seq_length - n_tokens,
         n_truncated=lengths.n_truncated,
         n_dropped=lengths.n_dropped,
-        n_cuts=n_segments - n_documents,
-        n_source_documents=len(lengths.ends),
+        n_cuts=n_segments - lengths.n_used,
+        n_source_documents=lengths.n_documents,
         n_source_tokens=lengths.n_tokens,
     )

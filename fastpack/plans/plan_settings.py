@@ -14,6 +14,7 @@ Long: TypeAlias = Literal["split", "truncate", "drop"]
 ALGORITHMS = ("best_fit", "first_fit", "none")
 LONG = ("split", "truncate", "drop")
 MOST_TOKENS = 1 << 24  # of a row: packing takes 16 bytes for each
+SHARD_DOCUMENTS = 1 << 24  # packed together, with 0.6 GB of working memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class PlanSettings:
     max_documents: int | None = None
     balance: Balance | None = None
     pad_to_multiple: int = 1
+    shard_documents: int = SHARD_DOCUMENTS
 
     def __post_init__(self) -> None:
         if not 1 <= self.seq_length <= MOST_TOKENS:
@@ -46,5 +48,6 @@ class PlanSettings:
             raise ValueError(f"{spoken('pad_to_multiple')}: {found}")
         if self.pad_to_multiple > 1 and self.algorithm == "none":
             raise ValueError(f"{spoken('pad_to_multiple')}: the algorithm none does not pad: choose another one")
-        if self.balance is not None and self.algorithm == "none":
-            raise ValueError(f"{spoken('balance')}: rows of the algorithm none have a fixed order: choose another one")
+        if not 1 <= self.shard_documents <= 1 << 32:
+            found = f"found {self.shard_documents}, expected 1 to {1 << 32}"
+            raise ValueError(f"{spoken('shard_documents')}: {found}")

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,28 +29,25 @@ _BLOCK = 1 << 18  # documents whose lengths are read at once
 _WILDCARDS = frozenset("*?[")
 
 
-@dataclass(slots=True)
-class PieceLengths:
-    """The documents of a plan, divided into pieces of `seq_length` tokens and the rest.
+class PieceLengths(NamedTuple):
+    """A shard of the documents of a plan, divided into pieces of `seq_length` tokens and the rest.
 
     Attributes
     ----------
+    first
+        Number of the first document.
     full
-        Number of pieces of `seq_length` tokens of each document, uint32 [n_documents].
+        Number of pieces of `seq_length` tokens of each document, uint32 [n].
     ends
-        Tokens after them, uint32 [n_documents].
-    n_tokens, n_truncated, n_dropped
-        Number of tokens in all documents that take part, and of those that are left out.
+        Tokens after them, uint32 [n].
     """
 
+    first: int
     full: npt.NDArray[np.uint32]
     ends: npt.NDArray[np.uint32]
-    n_tokens: int = 0
-    n_truncated: int = 0
-    n_dropped: int = 0
 
     def used(self, seq_length: int) -> npt.NDArray[np.uint32]:
-        """Return the tokens of each document, uint32 [n_documents]; ValueError for a document of 2^32 tokens."""
+        """Return the tokens of each document, uint32 [n]; ValueError for a document of 2^32 tokens."""
         if len(self.full) and (int(self.full.max()) + 1) * seq_length >= 1 << 32:
             raise ValueError("a document has too many tokens to be concatenated with others")
         return self.full * np.uint32(seq_length) + self.ends
@@ -134,79 +131,117 @@ def subset_keys(seed: int | None, source: int) -> npt.NDArray[np.uint64]:
     return np.asarray(np.random.SeedSequence([seed or 0, source]).generate_state(4, np.uint64), np.uint64)
 
 
-def read_sources(
-    given: Sources,
-    repeats: Sequence[float] | None,
-    options: TokenFormatOptions,
-    settings: PlanSettings,
-    folder: str,
-    progress: Progress | None,
-) -> tuple[list[PlanSource], PieceLengths]:
-    """Return the passes over the sources of a plan in `folder`, and the lengths of their documents."""
+class Pass(NamedTuple):
+    """A pass over the documents of a token file, or over a random subset of `n_chosen` of them."""
+
+    path: str
+    n_documents: int
+    n_chosen: int
+    keys: npt.NDArray[np.uint64]
+
+    def chosen(self, first: int, count: int) -> npt.NDArray[np.bool_]:
+        """Return which of `count` documents from `first` on take part."""
+        places: npt.NDArray[Any] = np.arange(first, first + count, dtype=np.int64)
+        kernels.feistel(self.n_documents, self.keys, places, places)
+        return np.asarray(places < self.n_chosen)
+
+
+def find_passes(
+    given: Sources, repeats: Sequence[float] | None, options: TokenFormatOptions, seed: int | None, folder: str
+) -> tuple[list[PlanSource], list[Pass]]:
+    """Return the sources of a plan in `folder`, one entry for each pass, and the passes."""
     found = find_token_files(given, options.format)
     pairs = [
         (path, number) for paths, number in zip(found, passes_of(len(found), repeats), strict=True) for path in paths
     ]
-    described: list[PlanSource] = []
-    total = 0
-    for path, number in pairs:
-        with options.open(path) as tokens:
-            described.append(describe_source(tokens, folder, options.eos_token_id))
-        total += math.ceil(number) * described[-1].n_documents
-    reader = LengthReader(settings, total)
+    sources: list[PlanSource] = []
+    passes: list[Pass] = []
     for k, (path, number) in enumerate(pairs):
         with options.open(path) as tokens:
-            reader.read(tokens, number, subset_keys(settings.seed, k), progress)
-    passes = [source for source, (_, number) in zip(described, pairs, strict=True) for _ in range(math.ceil(number))]
-    return passes, reader.lengths
+            source = describe_source(tokens, folder, options.eos_token_id)
+        keys, n_documents, n_passes = subset_keys(seed, k), source.n_documents, math.ceil(number)
+        sources += [source] * n_passes
+        passes += [Pass(path, n_documents, n_documents, keys)] * (n_passes - 1)
+        passes.append(Pass(path, n_documents, round((number - (n_passes - 1)) * n_documents), keys))
+    return sources, passes
 
 
 class LengthReader:
-    """Reads the lengths of documents into `PieceLengths`; total: number of documents of all passes."""
+    """Reads the lengths of the documents of all passes.
 
-    def __init__(self, settings: PlanSettings, total: int) -> None:
-        self._seq_length, self._long = settings.seq_length, settings.long
-        self.lengths = PieceLengths(np.zeros(total, np.uint32), np.zeros(total, np.uint32))
-        self._done = 0
+    Attributes
+    ----------
+    n_documents
+        Number of documents of all passes.
+    n_used, n_full
+        Of the documents that were read: how many have tokens in some row, and how many rows they fill.
+    n_tokens, n_truncated, n_dropped
+        Number of tokens in all documents that take part, and of those that are left out.
+    """
 
-    def read(self, tokens: TokenFile, repeats: float, keys: npt.NDArray[np.uint64], progress: Progress | None) -> None:
-        """Read the documents of a source: all of them for each whole pass, and a subset for the rest of `repeats`."""
-        n_documents = tokens.n_documents or 0
-        n_passes = math.ceil(repeats)
-        partial = round((repeats - (n_passes - 1)) * n_documents)  # documents of the last pass
-        base = self._done
-        for first, lengths in document_lengths(tokens):
-            chosen = np.ones(len(lengths), np.bool_)
-            for number in range(n_passes):
-                if number == n_passes - 1 and partial < n_documents:
-                    chosen = _is_chosen(n_documents, partial, keys, first, len(lengths))
-                self._add(base + number * n_documents + first, lengths, chosen)
-            if progress is not None:
-                progress(base + (first + len(lengths)) * n_passes, len(self.lengths.ends))
-        self._done += n_passes * n_documents
+    def __init__(self, passes: Sequence[Pass], options: TokenFormatOptions, settings: PlanSettings) -> None:
+        self._passes, self._options, self._settings = passes, options, settings
+        self.n_documents = sum(row.n_documents for row in passes)
+        self.n_used = self.n_full = self.n_tokens = self.n_truncated = self.n_dropped = 0
 
-    def _add(self, first: int, lengths: Integers, chosen: npt.NDArray[np.bool_]) -> None:
-        found = self.lengths
-        lengths = np.where(chosen, lengths, 0)
-        n_tokens = int(lengths.sum())
-        found.n_tokens += n_tokens
-        if self._long == "truncate":
-            lengths = np.minimum(lengths, self._seq_length)
-            found.n_truncated += n_tokens - int(lengths.sum())
-        elif self._long == "drop":
-            lengths = np.where(lengths > self._seq_length, 0, lengths)
-            found.n_dropped += n_tokens - int(lengths.sum())
-        full, ends = np.divmod(lengths, self._seq_length)
-        if len(full) and int(full.max()) >= 1 << 32:
-            raise ValueError(f"a document of {int(lengths.max())} tokens is too long for rows of {self._seq_length}")
-        found.full[first : first + len(lengths)] = full
-        found.ends[first : first + len(lengths)] = ends
+    def shards(self, progress: Progress | None = None) -> Iterator[PieceLengths]:
+        """Yield the documents in order, `shard_documents` at a time."""
+        size = self._settings.shard_documents
+        first, done = 0, 0  # documents before the shard, and documents in it
+        full = ends = np.empty(0, np.uint32)
+        for lengths in self._blocks():
+            while len(lengths):
+                if not done:
+                    full, ends = np.empty((2, min(size, self.n_documents - first)), np.uint32)
+                taken = lengths[: len(full) - done]
+                self._divide(taken, full[done : done + len(taken)], ends[done : done + len(taken)])
+                lengths, done = lengths[len(taken) :], done + len(taken)
+                if progress is not None:
+                    progress(first + done, self.n_documents)
+                if done == len(full):
+                    yield self._counted(PieceLengths(first, full, ends))
+                    first, done = first + done, 0
 
+    def count_full_rows(self) -> int:
+        """Read all lengths, and return the number of rows that one document fills."""
+        reader = LengthReader(self._passes, self._options, self._settings)
+        for _ in reader.shards():
+            pass
+        return reader.n_full
 
-def _is_chosen(
-    n_documents: int, n_chosen: int, keys: npt.NDArray[np.uint64], first: int, count: int
-) -> npt.NDArray[np.bool_]:
-    """Return which of `count` documents from `first` on are in a random subset of `n_chosen` documents."""
-    places: npt.NDArray[Any] = np.arange(first, first + count, dtype=np.int64)
-    kernels.feistel(n_documents, keys, places, places)
-    return np.asarray(places < n_chosen)
+    def _blocks(self) -> Iterator[Integers]:
+        """Yield the lengths of documents in order, 0 for those that a pass leaves out."""
+        tokens: TokenFile | None = None
+        try:
+            for k, row in enumerate(self._passes):
+                if tokens is None or row.path != self._passes[k - 1].path:
+                    if tokens is not None:
+                        tokens.close()
+                    tokens = self._options.open(row.path)
+                for first, lengths in document_lengths(tokens):
+                    whole = row.n_chosen == row.n_documents
+                    yield lengths if whole else lengths * row.chosen(first, len(lengths))
+        finally:
+            if tokens is not None:
+                tokens.close()
+
+    def _divide(self, lengths: Integers, full: npt.NDArray[np.uint32], ends: npt.NDArray[np.uint32]) -> None:
+        """Write the number of whole rows, and the tokens after them, of documents of these lengths."""
+        seq_length, n_tokens = self._settings.seq_length, int(lengths.sum())
+        self.n_tokens += n_tokens
+        if self._settings.long == "truncate":
+            lengths = np.minimum(lengths, seq_length)
+            self.n_truncated += n_tokens - int(lengths.sum())
+        elif self._settings.long == "drop":
+            lengths = np.where(lengths > seq_length, 0, lengths)
+            self.n_dropped += n_tokens - int(lengths.sum())
+        longest = int(lengths.max())
+        if longest // seq_length >= 1 << 32:
+            raise ValueError(f"a document of {longest} tokens is too long for rows of {seq_length}")
+        divided: npt.NDArray[Any] = lengths.astype(np.uint32) if longest < 1 << 32 else lengths  # uint32 is faster
+        np.divmod(divided, divided.dtype.type(seq_length), out=(full, ends), casting="unsafe")
+
+    def _counted(self, shard: PieceLengths) -> PieceLengths:
+        self.n_used += int(np.count_nonzero(shard.full | shard.ends))
+        self.n_full += int(shard.full.sum(dtype=np.int64))
+        return shard

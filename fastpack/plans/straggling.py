@@ -13,9 +13,9 @@ _SAMPLED = 4096  # steps whose costs are compared
 
 
 def measure_balance(plan: PlanFile, balance: Balance, seed: int) -> tuple[float, float]:
-    """Return the mean over steps of the largest cost of a rank divided by the mean: in random order, and in the plan's.
+    """Return the largest cost of a rank, summed over steps, divided by the mean: in random order, and in the plan's.
 
-    At most 4,096 steps are read. Both are 1 if there is no whole step.
+    At most 4,096 random steps are read. Both are 1 if there is no whole step.
     """
     per_step = balance.data_parallel * balance.micro_batches
     n_steps = plan.n_rows // per_step
@@ -35,4 +35,4 @@ def _costs(plan: PlanFile, rows: Integers, balance: Balance) -> npt.NDArray[np.f
 
 def _straggling(costs: npt.NDArray[np.float64], balance: Balance) -> float:
     ranks = costs.reshape(-1, balance.micro_batches, balance.data_parallel).sum(axis=1)
-    return float((ranks.max(axis=1) / ranks.mean(axis=1)).mean())
+    return float(ranks.max(axis=1).sum() / ranks.mean(axis=1).sum())

@@ -29,6 +29,7 @@ SETTINGS += [
     {"algorithm": "first_fit", "pad_to_multiple": 4},
     {"repeats": [2.5], "seed": 2},
     {"balance": "attention", "data_parallel": 2},
+    {"balance": "attention", "data_parallel": 2, "micro_batches": 2, "algorithm": "none"},
 ]
 
 
@@ -88,7 +89,7 @@ def rewrite(path: Path, **changes: Any) -> None:
     description, sections = plan_layout.read_sections(str(path))
     arrays = {name: np.array(values) for name, values in sections.items()}
     with plan_layout.PlanSections(path, "overwrite") as writer:
-        writer.write_columns({name: changes.get(name, values) for name, values in arrays.items()})
+        writer.write_columns((name, changes.get(name, values)) for name, values in arrays.items())
         writer.finish(description | {name: value for name, value in changes.items() if name not in arrays})
 
 

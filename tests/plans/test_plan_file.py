@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack.errors import FormatError
+from fastpack.plans.pack_bins import PackedShard
 from fastpack.plans.pieces import encode_pieces, piece_bytes, read_pieces
 from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_layout import PlanSections
 from fastpack.plans.plan_result import PlanResult
 from fastpack.plans.plan_settings import PlanSettings
 from fastpack.plans.plan_sources import PlanSource
-from fastpack.plans.plan_writer import Bins, describe, write_bins, write_stream
+from fastpack.plans.plan_writer import describe, write_bins, write_stream
 
 Rows = list[list[tuple[int, int, int]]]  # of each row: document, start, end of its segments
 SEQ = 8
@@ -47,8 +48,9 @@ def write_rows(path: Path, lengths: Sequence[int], **given: Any) -> Rows:
     rows += [last[k : k + 2] for k in range(0, len(last), 2)]
     counts = [len(numbers[k : k + 2]) for k in range(0, len(numbers), 2)]
     with PlanSections(path, "overwrite") as sections:
-        bins = Bins(0, numbers.astype(np.uint32), np.array(counts, np.uint32))
-        assert write_bins(sections, [bins], full, ends, SEQ) == (len(counts), len(numbers))
+        pieces = encode_pieces(numbers, ends[numbers], len(full), SEQ)
+        shard = PackedShard(full.astype(np.uint32), pieces, np.array(counts, np.uint32), np.empty(0), len(counts), 0)
+        assert write_bins(sections, [shard])[:2] == (len(counts), len(numbers))
         sections.finish(fields(rows, len(lengths), **given))
     return rows
 
@@ -101,7 +103,7 @@ def test_rows_of_a_stream_divide_the_documents(tmp_path: Path) -> None:
         [(6, 0, 7)],
     ]
     with PlanSections(tmp_path / "a.plan", "error") as sections:
-        write_stream(sections, np.array(lengths), None)
+        write_stream(sections, [np.array(lengths, np.uint32)], PlanSettings(SEQ))
         sections.finish(fields(rows, len(lengths), algorithm="none"))
     assert rows_of(PlanFile(tmp_path / "a.plan"), [3, 0, 1, 2]) == [rows[3], rows[0], rows[1], rows[2]]
 
@@ -124,10 +126,9 @@ def test_every_damaged_byte_is_an_error_or_gives_rows_within_bounds(tmp_path: Pa
     if algorithm == "best_fit":
         n_rows = len(write_rows(path, lengths))
     else:
-        used, sizes = np.array(lengths), np.array([SEQ] * (sum(lengths) // SEQ) + [sum(lengths) % SEQ] * 1)
-        n_rows = len(sizes)
         with PlanSections(path, "error") as sections:
-            write_stream(sections, used, sizes)
+            settings = PlanSettings(SEQ, "none", max_documents=3)
+            n_rows = write_stream(sections, [np.array(lengths, np.uint32)], settings).n_rows
             sections.finish(fields([], len(lengths), algorithm="none", n_rows=n_rows))
     data, n_errors = path.read_bytes(), 0
     for place in [*range(0, len(data) - 900, 2), *range(len(data) - 900, len(data), 40)]:
@@ -181,7 +182,8 @@ def test_cut_files_are_errors(tmp_path: Path, n_bytes: int) -> None:
 def test_a_description_that_is_not_valid_is_an_error(tmp_path: Path, name: str, value: object) -> None:
     path = tmp_path / "a.plan"
     with PlanSections(path, "error") as sections:
-        write_bins(sections, [], np.array([1, 2, 0]), np.zeros(3, np.int64), SEQ)
+        full, none = np.array([1, 2, 0], np.uint32), np.empty(0, np.uint32)
+        write_bins(sections, [PackedShard(full, np.empty(0, np.uint8), none, np.empty(0), 0, 0)])
         changed = {**fields([[(0, 0, 8)]], 3, n_rows=3), name: value}
         if name == "sections":
             sections._sections = {"documents": ("|u1", 1 << 40, 3)}
