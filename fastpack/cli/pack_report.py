@@ -87,7 +87,10 @@ def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped
     first = next(result.skipped[0] for result in results if result.skipped)
     what = "the only document could not" if n_skipped == 1 else f"none of the {n_skipped:,} documents could"
     if settings.chat is not None:
-        return f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}"
+        hint = (
+            ". --messages-field names the key of the messages" if first["reason"].startswith("no conversation") else ""
+        )
+        return f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}{hint}"
     return (
         f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}; the jq pattern is "
         + settings.text_pattern
@@ -110,7 +113,7 @@ def print_estimate(args: argparse.Namespace, jobs: list[PackSettings]) -> None:
 def _describe_plan(plan: PlannedPack) -> str:
     if plan.kept_existing:
         return "exists, kept"
-    lines = "" if plan.lines is None else f"{plan.lines:,} lines, "
+    lines = "" if plan.lines is None else f"{counted(plan.lines, 'line')}, "
     size = seconds = ""
     if (n_tokens := plan.estimated_tokens) is not None:
         amounts = f"{n_tokens:,} tokens"

@@ -19,7 +19,7 @@ from fastpack.datasets.recorded_tokenizers import (
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.token_streams import is_packed, open_named_files, open_stream
-from fastpack.datasets.window_dataset import WindowDataset
+from fastpack.datasets.window_dataset import LABELS, WindowDataset
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
 from fastpack.io import PathLike, is_remote
@@ -47,6 +47,10 @@ class BlockDataset(WindowDataset, PackedDataset):
         if self._stream is not None:
             return [self._stream.path]
         return SegmentPaths([self._shard] if self._files is None else self._files)
+
+    def _note_masks(self) -> None:
+        if self._masks is not None:
+            self._masks.note_unused(LABELS)
 
     def _block_format(self) -> TokenRows:
         """Return the format of the rows, in which samples are blocks."""

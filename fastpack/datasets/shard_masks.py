@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 
+from fastpack.errors import DataWarning
 from fastpack.io import LOSS, MASK, has_listed, is_remote
 from fastpack.tokens.loss_mask import LossMask, find_mask, has_masks, list_folders, mask_of_file, open_loss_mask
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
@@ -21,12 +23,25 @@ class ShardMasks:
     def __init__(self, shards: Sequence[TokenSegment], whole: LossMask | None = None) -> None:
         self._shards = shards
         self._found: dict[int, LossMask | None] = {} if whole is None else {0: whole}
+        self._is_noted = False
 
     def of(self, number: int) -> LossMask | None:
         """Return the mask of a shard; None if all of its tokens count."""
         if number not in self._found:
             self._found[number] = mask_of_file(self._shards[number].path)
         return self._found[number]
+
+    def note_unused(self, remedy: str) -> None:
+        """Warn, once, that samples without labels do not show which tokens count. Shards in stores are not asked."""
+        if self._is_noted:
+            return
+        self._is_noted = True
+        paths = (self._shards[number].path for number in range(min(len(self._shards), _FEW)))
+        masked = next((path for path in paths if not is_remote(path) and find_mask(path) is not None), None)
+        if masked is not None or self._found.get(0) is not None:
+            what = "the file" if masked is None else masked
+            text = f"samples without labels do not show which tokens of {what} count in the loss: {remedy}"
+            warnings.warn(text, DataWarning, stacklevel=5)
 
 
 class FileMasks:

@@ -19,6 +19,8 @@ from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
 from fastpack.item_numbers import item_numbers
 
+LABELS = "request outputs=('input_ids', 'labels')"
+
 
 class WindowDataset(NumberedFiles, RowDataset):
     """Base class of the datasets whose samples are windows of `_window` tokens."""
@@ -38,7 +40,9 @@ class WindowDataset(NumberedFiles, RowDataset):
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         block = self._format.block_in(arrays)
         fill_rows(self._windows.groups(index, self._negative), arrays, block, self._eos, rows)
-        if self._masks is not None and block is None and "labels" in arrays:
+        if self._masks is not None and block is not None:
+            self._masks.note_unused(LABELS)
+        elif self._masks is not None and "labels" in arrays:
             mask_labels(self._masks, self._windows, index, self._negative, arrays["labels"], rows)
 
     def _identity(self) -> bytes:

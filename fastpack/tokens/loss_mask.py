@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError, JobError
+from fastpack.errors import DataWarning, FormatError, JobError
 from fastpack.io import (
     LOSS,
     MASK,
@@ -29,7 +30,7 @@ from fastpack.io import (
     stat_of,
 )
 from fastpack.tokens.common_fingerprint import described_files
-from fastpack.tokens.mask_bits import CHECKSUM, HEADER, HEADER_BYTES, MAGIC, read_bits
+from fastpack.tokens.mask_bits import BLOCK_TOKENS, CHECKSUM, HEADER, HEADER_BYTES, MAGIC, MaskBits, read_bits
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import TokenSegment
 from fastpack.tokens.tokenizer_fingerprint import edges_of
@@ -200,6 +201,38 @@ def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint
         return None
     if side.endswith(LOSS):
         return _read_loss(side, path, n_tokens)
+    bits, n_counted, stored, written = _read_mask(side)
+    if written != edges_of(path) or n_tokens not in (None, stored):
+        found = f"the loss mask of another file, of {stored} tokens and {written[0]} bytes"
+        raise FormatError(side, 0, found, f"the mask of {os.fspath(path)}, which has changed since: remove one of them")
+    return bits, n_counted, stored
+
+
+def carried_mask(path: PathLike, n_tokens: int) -> MaskBits | None:
+    """Return the mask of the first `n_tokens` tokens of a damaged file, which is not compared; None without a mask.
+
+    Warns if the mask is damaged or shorter: then there is none, and all tokens count.
+    """
+    side = find_mask(path)
+    if side is None:
+        return None
+    try:
+        bits, _, stored, _ = _read_mask(side)
+    except FormatError as error:
+        warnings.warn(f"{error}. The repaired file has no loss mask: all tokens count", DataWarning, stacklevel=3)
+        return None
+    if stored < n_tokens:
+        text = f"{side} is of {stored} tokens, and the repaired file has {n_tokens}, which all count"
+        warnings.warn(text, DataWarning, stacklevel=3)
+        return None
+    mask = MaskBits()
+    for first in range(0, n_tokens, BLOCK_TOKENS):
+        mask.append(read_bits(bits, first, min(first + BLOCK_TOKENS, n_tokens)))
+    return mask
+
+
+def _read_mask(side: str) -> tuple[npt.NDArray[np.uint8], int, int, tuple[int, bytes]]:
+    """Return the bits of a mask, how many tokens count and are there, and size and edges of the token file."""
     data = _all_bytes(side)
     if len(data) < HEADER_BYTES or data[: len(MAGIC)].tobytes() != MAGIC:
         raise FormatError(side, 0, data[: len(MAGIC)].tobytes(), f"a loss mask, which begins with {MAGIC!r}")
@@ -207,15 +240,12 @@ def load_mask(path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint
     _, stored, n_counted, size, edges, checksum = HEADER.unpack(head)
     if CHECKSUM.unpack(data[HEADER.size : HEADER_BYTES].tobytes())[0] != zlib.crc32(head):
         raise FormatError(side, 0, "a header with a wrong checksum", "an undamaged loss mask")
-    if (size, edges) != edges_of(path) or n_tokens not in (None, stored):
-        found = f"the loss mask of another file, of {stored} tokens and {size} bytes"
-        raise FormatError(side, 0, found, f"the mask of {os.fspath(path)}, which has changed since: remove one of them")
     bits = data[HEADER_BYTES:]
     if len(bits) != -(-stored // 8) or zlib.crc32(bits.data) != checksum:
         raise FormatError(side, HEADER_BYTES, f"{len(bits)} bytes with a wrong checksum", "the bits that were written")
     if _count(bits, stored) != n_counted:
         raise FormatError(side, HEADER_BYTES, f"bits that are not {n_counted} of {stored} tokens", "the counted tokens")
-    return bits, n_counted, stored
+    return bits, n_counted, stored, (size, edges)
 
 
 def _read_loss(side: str, path: PathLike, n_tokens: int | None) -> tuple[npt.NDArray[np.uint8], int, int]:

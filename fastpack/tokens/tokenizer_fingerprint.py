@@ -140,6 +140,14 @@ def record_fingerprint(path: PathLike, fingerprint: TokenizerFingerprint | None)
     _write_side(plain_path(path), fingerprint, stat_of(path).st_size, _reader(path))
 
 
+def record_mask(path: PathLike, mask: MaskBits | None) -> None:
+    """Write the loss mask of an existing token file, or remove it."""
+    remove(plain_path(path) + MASK)
+    if mask is not None:
+        size, edges = edges_of(path)
+        mask.write(plain_path(path), edges, size)
+
+
 def _write_side(path: str, fingerprint: TokenizerFingerprint | None, size: int, read: _Read) -> None:
     side = path + TOKENIZER
     try:

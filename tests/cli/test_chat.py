@@ -199,3 +199,30 @@ def test_nothing_is_written_if_no_conversation_can_be_packed(chats: list[str], c
     Path("t.jinja").write_text("{{ raise_exception('never') }}")
     assert "the template failed: never" in cli(*chats, "-o", "sft.pbin", code=1).err
     assert list(Path().glob("sft*")) == []
+
+
+def test_an_unknown_messages_field_lists_the_columns(chats: list[str], cli: Cli) -> None:
+    rows = [{"dialog": CHAT["messages"], "id": number} for number in range(3)]
+    Path("chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "chats.parquet")
+    table = [chats[0], "chats.parquet", *chats[2:]]
+    for words, message in (
+        (chats, 'no conversation among its keys ["dialog", "id"]: expected messages, conversations, or a prompt'),
+        (chats, "--messages-field names the key of the messages"),
+        ([*chats, "--messages-field", "x"], 'no \'x\' among its keys ["dialog", "id"]'),
+        (table, "chats.parquet: no conversations in its columns dialog, id: expected messages"),
+        (table, "--messages-field names another column"),
+        ([*table, "--messages-field", "x"], "chats.parquet has no column 'x'; it has: dialog, id"),
+    ):
+        assert message in cli(*words, code=1).err
+    for words in (chats, table):
+        assert cli.json(*words, "--messages-field", "dialog", "-o", f"{words[1]}.pbin")["documents"] == 3
+
+
+def test_a_named_field_is_read_in_rows_of_preference_pairs(chats: list[str], cli: Cli) -> None:
+    row = {"dialog": CHAT["messages"], "chosen": "a", "rejected": "b"}
+    Path("chats.jsonl").write_text(json.dumps(row) + "\n")
+    assert cli.json(*chats, "--messages-field", "dialog", "-o", "a.pbin")["path"] == "a.pbin"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), "chats.parquet")
+    chats[1] = "chats.parquet"
+    assert cli.json(*chats, "--messages-field", "dialog", "-o", "b.pbin")["path"] == "b.pbin"
