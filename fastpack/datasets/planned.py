@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,11 @@ from fastpack.datasets.document_table import DocumentTable
 from fastpack.datasets.file_spans import NumberedFiles, RowSpans
 from fastpack.datasets.loss_labels import IGNORED, Places, mask_places
 from fastpack.datasets.outputs import LOSS_MASK, OUTPUTS, PAIR_OUTPUTS, ROW_OUTPUTS, WHOLE_OUTPUTS, Arrays
+from fastpack.datasets.planned_spans import SegmentParts, SegmentPlaces, cut_places
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import PlannedRows
-from fastpack.datasets.segment_reader import Numbers, SegmentReader
+from fastpack.datasets.row_shares import Spans
+from fastpack.datasets.segment_reader import Numbers, SegmentGroup, SegmentReader
 from fastpack.datasets.shard_masks import FileMasks
 from fastpack.datasets.window_groups import RowNumbers, check_fit
 from fastpack.display import facts
@@ -28,21 +30,6 @@ from fastpack.plans.plan_sources import open_all
 from fastpack.tokens.common_fingerprint import described_files
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import stamp_of
-
-
-class _Places(NamedTuple):
-    """Where the tokens of each segment come from and go; int64 [k] each.
-
-    first: the first token, -1 for padding. length: tokens, 0 for padding. size: columns that the segment takes. number:
-    of the segment within the row.
-    """
-
-    first: Numbers
-    row: Numbers
-    column: Numbers
-    length: Numbers
-    size: Numbers
-    number: Numbers
 
 
 class PlannedDataset(NumberedFiles, RowDataset):
@@ -248,34 +235,64 @@ class PlannedDataset(NumberedFiles, RowDataset):
 
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         places = self._places(index)
+        self._write(places if rows is None else places._replace(row=rows[places.row]), arrays, rows)
+
+    def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
+        places, positions, goes_on = self._parts(spans)
+        self._write(places, arrays, np.unique(places.row), goes_on)
+        if "position_ids" in arrays:
+            fields = (places.row, places.column, places.size, positions)
+            for row, column, size, first in zip(*(field[positions > 0].tolist() for field in fields), strict=True):
+                arrays["position_ids"][row, column : column + size] += first
+
+    def _parts(self, spans: Spans) -> SegmentParts:
+        samples, index = np.unique(spans.samples, return_inverse=True)
+        return cut_places(self._places(samples), index, spans, self.seq_length)
+
+    def _will_need_spans(self, spans: Spans) -> None:
+        places, _, goes_on = self._parts(spans)
+        which = places.first >= 0
+        self._reader.numbered_will_need(places.first[which], (places.length + goes_on)[which])
+
+    def _document_ends(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        places = self._places(index)
+        return places.row * self.seq_length + places.column + places.size
+
+    def _write(
+        self,
+        places: SegmentPlaces,
+        arrays: Arrays,
+        rows: RowNumbers | None,
+        goes_on: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Write segments; rows: those of `arrays` (None: all). goes_on: those whose last label is the next token."""
         outputs = _kernel_outputs(arrays)
         columns, fill = [outputs.get(name) for name in ROW_OUTPUTS], cast(Any, kernels.fill_segments)
-        for group in self._reader.numbered_groups(places.first, places.length):
+        labels, lengths = outputs.get("labels"), places.length if goes_on is None else places.length + goes_on
+        for group in self._reader.numbered_groups(places.first, lengths):
             is_all = len(group.which) == len(places.first)  # then `which` numbers them in their order
-            _, row, *others = places if is_all else (values[group.which] for values in places)
-            place = (group.addresses, row if rows is None else rows[row], *others)
-            misfit = fill(*place, self.pad_token_id, group.dtype_selector, *columns)
+            own = places if is_all else SegmentPlaces(*(values[group.which] for values in places))
+            misfit = fill(group.addresses, *own[1:], self.pad_token_id, group.dtype_selector, *columns)
             check_fit(misfit, group.dtype_selector)
-        if "labels" in outputs:
-            self._mask_labels(places, outputs["labels"], rows)
-        if LOSS_MASK in arrays:
+            if goes_on is not None and labels is not None:
+                _add_labels(group, own, np.flatnonzero(goes_on[group.which]), labels)
+        if labels is not None and self._masks.exist:
+            self._mask_labels(places, places.length - 1 if goes_on is None else lengths - 1, labels)
+        if LOSS_MASK in arrays and labels is not None:
             if rows is None:
-                np.not_equal(outputs["labels"], IGNORED, out=arrays[LOSS_MASK])
+                np.not_equal(labels, IGNORED, out=arrays[LOSS_MASK])
             else:
-                arrays[LOSS_MASK][rows] = outputs["labels"][rows] != IGNORED
+                arrays[LOSS_MASK][rows] = labels[rows] != IGNORED
 
-    def _mask_labels(self, places: _Places, labels: npt.NDArray[Any], rows: RowNumbers | None) -> None:
-        """Set the labels of tokens that do not count to -100; the last label of a segment is -100 anyway."""
-        if not self._masks.exist:
-            return
-        chosen = (places.first >= 0) & (places.length > 1)
-        first, row, column, length = (field[chosen] for field in places[:4])
+    def _mask_labels(self, places: SegmentPlaces, counts: Numbers, labels: npt.NDArray[Any]) -> None:
+        """Set those of the first counts[k] labels of each segment that do not count to -100."""
+        chosen = (places.first >= 0) & (counts > 0)
+        first, row, column = (field[chosen] for field in places[:3])
         files = np.searchsorted(self._reader.first_tokens, first, side="right") - 1
         starts = first - self._reader.first_tokens[files] + 1  # a label is the next token
-        targets = row if rows is None else rows[row]
-        mask_places(self._masks, Places(files, starts, length - 1, targets, column), labels, IGNORED)
+        mask_places(self._masks, Places(files, starts, counts[chosen], row, column), labels, IGNORED)
 
-    def _places(self, index: Numbers) -> _Places:
+    def _places(self, index: Numbers) -> SegmentPlaces:
         """Return where the segments of rows come from and go; FormatError for tokens that a document does not have."""
         segments, n_rows = self._segments(index), len(index)
         placed = np.empty((6, len(segments.row) + n_rows), np.int64)
@@ -284,7 +301,7 @@ class PlannedDataset(NumberedFiles, RowDataset):
             shape = (n_rows, self.seq_length, self.plan.pad_to_multiple)
             n = kernels.place_segments(*segments, *tables, *shape, placed)
             if n >= 0:
-                return _Places(*placed[:, :n])
+                return SegmentPlaces(*placed[:, :n])
             if is_last:
                 raise FormatError(self.plan_path, 0, "a row of too many tokens", f"at most {self.seq_length}")
             self._check_documents(segments)  # reads the boundaries of documents of files that are new
@@ -333,6 +350,14 @@ class PlannedDataset(NumberedFiles, RowDataset):
         """Release the mappings; closing twice is allowed. Batches that were returned stay valid."""
         super().close()
         self._reader.close()
+
+
+def _add_labels(group: SegmentGroup, places: SegmentPlaces, which: Numbers, labels: npt.NDArray[Any]) -> None:
+    """Write the last label of segments `which` of a group: the token after them."""
+    _, row, column, length, *_ = (field[which] for field in places)
+    addresses = group.addresses[which] + (length * group.dtype_selector.itemsize).view(np.uint64)
+    selector = group.dtype_selector
+    check_fit(kernels.copy_segments(addresses, row, column + length - 1, np.ones_like(row), selector, labels), selector)
 
 
 def _kernel_outputs(arrays: Arrays) -> Arrays:

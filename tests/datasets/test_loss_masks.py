@@ -180,6 +180,25 @@ def test_shares_of_rows(tmp_path: Path, layout: Any, io: Any) -> None:
         assert batch["labels"].tolist() == np.vectorize(labels.get)(batch["input_ids"]).tolist()
 
 
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous", "documents"])
+def test_shares_of_planned_rows(tmp_path: Path, layout: Any) -> None:
+    fastpack.plan(write(tmp_path / "a.pbin"), tmp_path / "a.plan", seq_length=12, pad_to_multiple=4)
+    dataset = fastpack.PlannedDataset(tmp_path / "a.plan", outputs=("input_ids", "labels", "loss_mask"))
+    whole = dataset.batch(range(len(dataset)))
+    assert (whole["labels"][whole["input_ids"] > 0] == -100).sum() > len(LENGTHS)
+    labels = dict(zip(whole["input_ids"].ravel().tolist(), whole["labels"].ravel().tolist(), strict=True))
+    seen = 0
+    for rank in range(2):
+        loader = fastpack.StatefulDataLoader(
+            dataset, len(dataset), range(len(dataset)), context_parallel=(rank, 2), cp_layout=layout
+        )
+        (batch,) = loader
+        assert batch["labels"].tolist() == np.vectorize(labels.get)(batch["input_ids"]).tolist()
+        assert batch["loss_mask"].tolist() == (batch["labels"] != -100).tolist()
+        seen += int((batch["input_ids"] > 0).sum())
+    assert seen == len(TOKENS)
+
+
 def test_excluded_documents_and_masks_add_up(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pbin")
     dataset = fastpack.PackedMemMapDatasetContinuous(path, "x", 9, reuse_last_target=True)

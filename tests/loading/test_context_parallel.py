@@ -209,6 +209,23 @@ def test_plans_padded_to_multiples_need_no_more_padding(tmp_path: Path) -> None:
             np.testing.assert_array_equal(share[name].ravel(), full[name].ravel()[where])
 
 
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+def test_only_the_share_of_planned_rows_is_read(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fastpack.PackedWriter(tmp_path / "a.pbin", 4) as writer:
+        writer.append_many(np.arange(1, 401), [400])
+    fastpack.plan(writer.path, tmp_path / "a.plan", seq_length=256)
+    dataset = fastpack.PlannedDataset(tmp_path / "a.plan", pad_token_id=9)
+    read = counted(dataset._reader, "numbered_groups", monkeypatch)
+    options: dict[str, Any] = {"outputs": ("input_ids", "labels", "loss_mask"), "cp_layout": layout}
+    full = dataset.batch([0, 1], options["outputs"])
+    read.clear()
+    for rank in range(4):
+        share = next(iter(loader(dataset, [0, 1], rank, 4, **options)))
+        for name, array in cut_rows(full, rank, 4, layout).items():
+            np.testing.assert_array_equal(share[name], array)
+    assert 400 < sum(int(call[1].sum()) for call in read) <= 400 + 16  # with one more token for the label of each chunk
+
+
 def test_shares_without_documents(tmp_path: Path) -> None:
     dataset = fastpack.MemoryMappedDataset(save_shards(tmp_path / "a", 170, ("u2",), 0.3), 17)
     full = dataset.batch([3, 8])
