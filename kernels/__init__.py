@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import (
         feistel,
-        legacy_intervals,
         legacy_shuffle,
         seed_generator,
         shuffle,
@@ -81,7 +80,6 @@ __all__ = [
     "first_unsorted",
     "group_by_bin",
     "index_lines",
-    "legacy_intervals",
     "legacy_shuffle",
     "locate",
     "locate_many",
@@ -125,7 +123,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
     "bins": ("sort_lengths", "best_fit", "first_fit", "cut_stream", "group_by_bin"),
-    "order": ("seed_generator", "shuffle", "stdlib_shuffle", "legacy_shuffle", "legacy_intervals", "feistel"),
+    "order": ("seed_generator", "shuffle", "stdlib_shuffle", "legacy_shuffle", "feistel"),
     "blends": ("blend_datasets",),
     "token_masks": ("mask_tokens",),
     "sample_parts": ("part_blocks", "sample_parts"),
