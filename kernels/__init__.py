@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fastpack.kernels.order_np import (
         draw_samples,
         feistel,
-        legacy_intervals,
         legacy_shuffle,
         seed_generator,
         shuffle,
@@ -84,7 +83,6 @@ __all__ = [
     "first_unsorted",
     "group_by_bin",
     "index_lines",
-    "legacy_intervals",
     "legacy_shuffle",
     "locate",
     "locate_many",
@@ -136,7 +134,6 @@ _TOPICS: dict[str, tuple[str, ...]] = {
         "shuffle",
         "stdlib_shuffle",
         "legacy_shuffle",
-        "legacy_intervals",
         "feistel",
         "draw_samples",
     ),

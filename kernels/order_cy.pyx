@@ -163,76 +163,33 @@ cdef Py_ssize_t aim_down(const uint32_t *draws, Py_ssize_t n, Py_ssize_t place, 
     return accepted
 
 
-cdef Py_ssize_t stdlib_targets(uint32_t *state, int64_t place, int64_t *targets) noexcept nogil:
-    """Write targets, at most BLOCK, of places `place`, `place` - 1, ...; return how many were drawn."""
-    cdef uint32_t draws[BLOCK]
-    cdef Py_ssize_t n = min(<Py_ssize_t> BLOCK, place)  # every swap needs at least one draw, so none is left over
-    draw(state, draws, n)
-    return aim_down(draws, n, place, targets)
-
-
-cdef Py_ssize_t aim_legacy(
-    const uint32_t *draws, Py_ssize_t n, bint wide, int64_t first, int64_t *targets
-) noexcept nogil:
-    """Write the targets of places `first`, `first` - 1, ...; return how many the n draws provide.
-
-    As `aim_down`, but a draw is cut to the low bits of the place; n <= first, so that no place below 1 is reached.
-    """
+cdef Py_ssize_t aim_legacy(const uint32_t *draws, Py_ssize_t n, Py_ssize_t place, int64_t *targets) noexcept nogil:
+    """Write targets as `aim_down`; a draw is cut to the low bits of the place instead."""
     cdef Py_ssize_t i, accepted = 0
-    cdef int64_t left = first
-    cdef uint64_t value, mask = 0xffffffffffffffffu if wide else 0xffffffffu
+    cdef int64_t value, left = place
+    cdef uint32_t mask = 0xffffffffu
     for i in range(n):
-        while <uint64_t> left <= mask >> 1:
+        while left <= mask >> 1:
             mask >>= 1
-        value = draws[i]
-        if wide:
-            value = (<uint64_t> draws[2 * i]) << 32 | draws[2 * i + 1]
-        value &= mask
-        targets[accepted] = <int64_t> value
-        accepted += value <= <uint64_t> left
-        left -= value <= <uint64_t> left
+        value = draws[i] & mask
+        targets[accepted] = value
+        accepted += value <= left
+        left -= value <= left
     return accepted
 
 
-cdef Py_ssize_t legacy_targets(uint32_t *state, int64_t place, Py_ssize_t n, int64_t *targets) noexcept nogil:
-    """Write up to n targets, at most BLOCK, of places `place`, `place` - 1, ...; return how many were drawn."""
-    cdef uint32_t draws[2 * BLOCK]
-    n = min(<Py_ssize_t> BLOCK, n)
-    if place >> 32:
-        n = min(n, <Py_ssize_t> (place - <int64_t> 0xffffffffu))
-        draw(state, draws, 2 * n)
-        return aim_legacy(draws, n, True, place, targets)
-    draw(state, draws, n)
-    return aim_legacy(draws, n, False, place, targets)
-
-
-def legacy_intervals(uint32_t[::1] state not None, int64_t first, int64_t[::1] out not None):
-    """Write numbers drawn from [0, first], [0, first - 1], ..., as NumPy's legacy generator draws them.
-
-    See `fastpack.kernels.order_np.legacy_intervals`.
-    """
-    cdef Py_ssize_t i, n, done = 0, size = out.shape[0]
-    cdef int64_t targets[BLOCK]
-    if state.shape[0] != WORDS + 1:
-        raise ValueError(f"state has {state.shape[0]} words, {WORDS + 1} are needed")
-    if size > first:
-        raise ValueError("an interval of one number")
-    with nogil:
-        while done < size:
-            n = legacy_targets(&state[0], first - done, size - done, targets)
-            for i in range(n):
-                out[done + i] = targets[i]
-            done += n
-
-
 cdef void permute_down(uint32_t *state, bint legacy, wide_t *out, Py_ssize_t size) noexcept nogil:
+    """Swap the last element with a random one before it or itself, then the last but one, ...; size < 2^32."""
     cdef Py_ssize_t i, n, place = size - 1
+    cdef uint32_t draws[BLOCK]
     cdef int64_t targets[BLOCK + AHEAD]
     cdef wide_t value
     for i in range(BLOCK + AHEAD):
         targets[i] = 0
     while place > 0:
-        n = legacy_targets(state, place, place, targets) if legacy else stdlib_targets(state, place, targets)
+        n = min(<Py_ssize_t> BLOCK, place)  # every swap needs at least one draw, so none is left over
+        draw(state, draws, n)
+        n = aim_legacy(draws, n, place, targets) if legacy else aim_down(draws, n, place, targets)
         for i in range(min(n, <Py_ssize_t> AHEAD)):
             FP_PREFETCH(out + targets[i], 1)
         for i in range(n):
@@ -243,14 +200,15 @@ cdef void permute_down(uint32_t *state, bint legacy, wide_t *out, Py_ssize_t siz
         place -= n
 
 
-cdef int shuffle_down(uint32_t[::1] state, bint legacy, out) except -1:
-    """Permute `out`, int32 or int64 [n], from the last element on."""
+cdef void shuffle_down(uint32_t[::1] state, bint legacy, out) except *:
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     if state.shape[0] != WORDS + 1:
         raise ValueError(f"state has {state.shape[0]} words, {WORDS + 1} are needed")
+    if len(out) >= 1 << 32:
+        raise ValueError(f"{len(out)} elements: from 2^32 on two numbers are drawn for each")
     if len(out) == 0:
-        return 0
+        return
     if type_code_of(out) == INT32:
         out_32 = out
         with nogil:
@@ -259,7 +217,6 @@ cdef int shuffle_down(uint32_t[::1] state, bint legacy, out) except -1:
         out_64 = out
         with nogil:
             permute_down(&state[0], legacy, &out_64[0], out_64.shape[0])
-    return 0
 
 
 def stdlib_shuffle(uint32_t[::1] state not None, out not None):
@@ -267,13 +224,11 @@ def stdlib_shuffle(uint32_t[::1] state not None, out not None):
 
     See `fastpack.kernels.order_np.stdlib_shuffle`.
     """
-    if len(out) >= 1 << 32:
-        raise ValueError(f"{len(out)} elements: from 2^32 on two numbers are drawn for each")
     shuffle_down(state, False, out)
 
 
 def legacy_shuffle(uint32_t[::1] state not None, out not None):
-    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; `state` advances.
+    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; n < 2^32.
 
     See `fastpack.kernels.order_np.legacy_shuffle`.
     """

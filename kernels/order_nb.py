@@ -128,50 +128,13 @@ def _aim_down(draws, place, targets):
 
 
 @jit
-def _swap_down(out, place, targets, n):
-    """Swap out[place - i] with out[targets[i]], in order; `targets` has AHEAD more valid entries."""
-    for i in range(min(n, AHEAD)):
-        _prefetch(out, targets[i])
-    for i in range(n):
-        _prefetch(out, targets[i + AHEAD])
-        value = out[place - i]
-        out[place - i] = out[targets[i]]
-        out[targets[i]] = value
-
-
-@jit
-def stdlib_shuffle(state, out):
-    """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
-
-    See `fastpack.kernels.order_np.stdlib_shuffle`.
-    """
-    _check_state(state)
-    if len(out) >= 1 << 32:
-        raise ValueError("from 2^32 elements on two numbers are drawn for each")
-    draws, targets = np.empty(BLOCK, np.uint32), np.zeros(BLOCK + AHEAD, np.int64)
-    place = len(out) - 1
-    while place > 0:
-        n = min(BLOCK, place)
-        _draw(state, draws[:n])
-        n = _aim_down(draws[:n], place, targets)
-        _swap_down(out, place, targets, n)
-        place -= n
-
-
-@jit
-def _aim_legacy(draws, wide, first, targets):
-    """Write the targets of places `first`, `first` - 1, ...; return how many the draws provide. See order_cy."""
-    accepted, left, mask = np.int64(0), np.int64(first), np.uint64(0xFFFFFFFF)
-    if wide:
-        mask = np.uint64(0xFFFFFFFFFFFFFFFF)
-    step = 2 if wide else 1
-    for i in range(len(draws) // step):
-        while np.uint64(left) <= mask >> np.uint64(1):
-            mask >>= np.uint64(1)
-        value = np.uint64(draws[step * i])
-        if wide:
-            value = (value << np.uint64(32)) | np.uint64(draws[2 * i + 1])
-        target = np.int64(value & mask)
+def _aim_legacy(draws, place, targets):
+    """Write targets as `_aim_down`; a draw is cut to the low bits of the place instead."""
+    accepted, left, mask = np.int64(0), np.int64(place), np.int64(0xFFFFFFFF)
+    for draw in draws:
+        while left <= mask >> 1:
+            mask >>= 1
+        target = np.int64(draw) & mask
         targets[accepted] = target
         good = np.int64(target <= left)
         accepted += good
@@ -180,47 +143,43 @@ def _aim_legacy(draws, wide, first, targets):
 
 
 @jit
-def _legacy_targets(state, place, n, draws, targets):
-    """Write up to n targets of places `place`, `place` - 1, ...; return how many were drawn."""
-    if place > 0xFFFFFFFF:
-        n = min(min(BLOCK, n), place - 0xFFFFFFFF)
-        _draw(state, draws[: 2 * n])
-        return _aim_legacy(draws[: 2 * n], True, place, targets)
-    n = min(BLOCK, n)
-    _draw(state, draws[:n])
-    return _aim_legacy(draws[:n], False, place, targets)
+def _shuffle_down(state, legacy, out):
+    """Swap the last element with a random one before it or itself, then the last but one, ..."""
+    _check_state(state)
+    if len(out) >= 1 << 32:
+        raise ValueError("from 2^32 elements on two numbers are drawn for each")
+    draws, targets = np.empty(BLOCK, np.uint32), np.zeros(BLOCK + AHEAD, np.int64)
+    place = len(out) - 1
+    while place > 0:
+        n = min(BLOCK, place)
+        _draw(state, draws[:n])
+        n = _aim_legacy(draws[:n], place, targets) if legacy else _aim_down(draws[:n], place, targets)
+        for i in range(min(n, AHEAD)):
+            _prefetch(out, targets[i])
+        for i in range(n):
+            _prefetch(out, targets[i + AHEAD])
+            value = out[place - i]
+            out[place - i] = out[targets[i]]
+            out[targets[i]] = value
+        place -= n
 
 
 @jit
-def legacy_intervals(state, first, out):
-    """Write numbers drawn from [0, first], [0, first - 1], ..., as NumPy's legacy generator draws them.
+def stdlib_shuffle(state, out):
+    """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
 
-    See `fastpack.kernels.order_np.legacy_intervals`.
+    See `fastpack.kernels.order_np.stdlib_shuffle`.
     """
-    _check_state(state)
-    if len(out) > first:
-        raise ValueError("an interval of one number")
-    draws, targets = np.empty(2 * BLOCK, np.uint32), np.empty(BLOCK, np.int64)
-    done = np.int64(0)
-    while done < len(out):
-        n = _legacy_targets(state, first - done, len(out) - done, draws, targets)
-        out[done : done + n] = targets[:n]
-        done += n
+    _shuffle_down(state, False, out)
 
 
 @jit
 def legacy_shuffle(state, out):
-    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; `state` advances.
+    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; n < 2^32.
 
     See `fastpack.kernels.order_np.legacy_shuffle`.
     """
-    _check_state(state)
-    draws, targets = np.empty(2 * BLOCK, np.uint32), np.zeros(BLOCK + AHEAD, np.int64)
-    place = len(out) - 1
-    while place > 0:
-        n = _legacy_targets(state, place, place, draws, targets)
-        _swap_down(out, place, targets, n)
-        place -= n
+    _shuffle_down(state, True, out)
 
 
 @jit
@@ -315,7 +274,6 @@ def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> Non
     """Compile for both index dtypes; the arguments do not matter here."""
     state, keys = np.empty(WORDS + 1, np.uint32), np.zeros(ROUNDS, np.uint64)
     seed_generator(state, 0)
-    legacy_intervals(state, 1, np.zeros(1, np.int64))
     for dtype in (np.int32, np.int64):
         shuffle(state, False, np.zeros(2, dtype))
         stdlib_shuffle(state, np.zeros(2, dtype))

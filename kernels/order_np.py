@@ -63,38 +63,15 @@ def stdlib_shuffle(state: State, out: npt.NDArray[Any]) -> None:
 
 
 def legacy_shuffle(state: State, out: npt.NDArray[Any]) -> None:
-    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; `state` advances.
+    """Permute `out`, int32 or int64 [n], in place as `numpy.random.RandomState.shuffle` does; n < 2^32.
 
-    NumPy shuffles uint32 as the int32 view of the same memory.
+    NumPy shuffles uint32 as the int32 view of the same memory. `state` advances accordingly.
     """
-    for place in range(len(out) - 1, 0, -1):
-        target = np.empty(1, np.int64)
-        legacy_intervals(state, place, target)
-        out[place], out[target[0]] = out[target[0]], out[place]
-
-
-def legacy_intervals(state: State, first: int, out: npt.NDArray[np.int64]) -> None:
-    """Write numbers drawn from [0, first], [0, first - 1], ..., as NumPy's legacy generator draws them.
-
-    A draw is cut to the bits of the largest number, and repeated while it is above that; 64 bits are drawn if 32 do not
-    suffice. out: int64 [n]. Raises ValueError unless len(out) <= first.
-    """
-    if len(out) > first:
-        raise ValueError("an interval of one number")
-    generator = np.random.MT19937()
-    held: Any = {"bit_generator": "MT19937", "state": {"key": state[:624].copy(), "pos": int(state[624])}}
-    generator.state = held
-    for k in range(len(out)):
-        largest = first - k
-        mask, value = (1 << largest.bit_length()) - 1, largest + 1
-        while value > largest:
-            value = int(generator.random_raw())
-            if largest > 0xFFFFFFFF:
-                value = value << 32 | int(generator.random_raw())
-            value &= mask
-        out[k] = value
-    held = generator.state
-    state[:624], state[624] = held["state"]["key"], held["state"]["pos"]
+    generator = np.random.RandomState()
+    generator.set_state(("MT19937", state[:624], int(state[624]), 0, 0.0))
+    generator.shuffle(out)
+    held: Any = generator.get_state()
+    state[:624], state[624] = held[1], held[2]
 
 
 def feistel(n: int, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:

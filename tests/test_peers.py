@@ -141,3 +141,19 @@ def test_shards_have_the_described_contents(tmp_path: Path) -> None:
         assert picture.mode == "RGB"
     sizes = [len(data) for name, data in members.items() if name.endswith("jpg")]
     assert 2_000 < sum(sizes) / len(sizes) < 4_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures the peak of memory in Linux")
+def test_the_fastpack_side_of_the_comparison_with_megatron_core(tmp_path: Path) -> None:
+    from peers.megatron import BATCH, N_BATCHES, Comparison, best, rate_row, time_row, write_corpus
+
+    prefix = write_corpus(tmp_path, (N_BATCHES + 2) * BATCH * 50)
+    comparison = Comparison({"fastpack": sys.executable}, prefix, tmp_path, 1)
+    plain, eod = (comparison.read("fastpack", tmp_path / "none", *words) for words in ((), ("--eod",)))
+    assert plain["digest"] != eod["digest"]
+    assert 0 < plain["grown"] < 1 << 28
+    row = time_row("first", [9.0, 9.0], best([plain, eod], "imports", "first"), 60)
+    assert row.is_met
+    assert row.ratio > 0.1
+    assert not rate_row("batches", [0.1, 0.1], [0.2, 0.2], 2).is_met

@@ -88,13 +88,14 @@ class DocumentSource:
         return bounds
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_eos": self._eos, "state": self._state()}
+        return {"path": self.path, "_eos": self._eos, "state": self.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(path=state["path"], _eos=state["_eos"])
         self._attach()
-        if self._state() != state["state"]:
+        if self.state() != state["state"]:
             raise FormatError(self.path, 0, "another file of that name", "the one the dataset was made of")
 
-    def _state(self) -> tuple[Any, ...]:
+    def state(self) -> tuple[Any, ...]:
+        """Return what tells another file of the same path."""
         return self.tokens.dtype, self.tokens.n_tokens, self.n_documents

@@ -173,7 +173,7 @@ class GPTDataset(NumberedFiles, RowDataset):
             If a file does not exist or is damaged.
         ValueError
             If an argument is out of range, the recorded tokenizers of the files differ, the documents of a split have
-            no tokens although samples are requested, or a file has fewer samples than the blend takes.
+            no tokens although samples are requested, a file has fewer samples than the blend takes, or more than 2^32.
 
         Warns
         -----
@@ -327,7 +327,7 @@ class GPTDataset(NumberedFiles, RowDataset):
         return self._samples.sources[number].open()
 
     def _identity(self) -> bytes:
-        return repr([source._state() for source in self._samples.sources]).encode()
+        return repr([source.state() for source in self._samples.sources]).encode()
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a file of tokens has changed since construction."""

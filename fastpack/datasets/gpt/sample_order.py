@@ -20,6 +20,7 @@ from fastpack.datasets.permutations import LegacyGenerator
 
 SEPARATE_BELOW = 0.80  # of an epoch: a final epoch of fewer samples is shuffled by itself
 BLOCK = 16  # documents whose end is stored: half a byte per document; a sample walks through 8 more on average
+UNSHUFFLED = 1 << 32  # elements, from which on a shuffle draws 64 bits for each
 PARTS_PER_SAMPLE = 8  # expected at first; more parts take a second call
 
 
@@ -52,7 +53,7 @@ class _Indices(NamedTuple):
     starts: Numbers
     ends: Numbers
     block_ends: Numbers
-    shuffled: npt.NDArray[Any]
+    shuffled: npt.NDArray[np.uint32]
 
 
 class SampleOrder:
@@ -88,6 +89,12 @@ class SampleOrder:
         self.n_exact = available // length if drop_last else -(-available // length)
         self.n_rounded = self.n_exact if drop_last else _rounded_samples(available, length)
         self.n_samples = self.n_rounded if rules.megatron else self.n_exact
+        most = max(self.n_samples, self.n_epochs * len(documents))
+        if most >= UNSHUFFLED:
+            raise ValueError(
+                f"{source.path}: {most} samples, or documents in all epochs, are requested: at most {UNSHUFFLED - 1} "
+                "can be shuffled"
+            )
         self._before_final = self._samples_before_final_epoch(per_epoch, n_requested)
         self._attach()
 
@@ -124,8 +131,7 @@ class SampleOrder:
         starts, ends = self.source.bounds()
         block_ends = np.empty(-(-len(documents) // BLOCK), np.int64)
         kernels.part_blocks(documents, starts, ends, BLOCK, block_ends)
-        dtype = np.int64 if self.n_samples >= np.iinfo(np.uint32).max - 1 else np.uint32
-        shuffled = np.arange(self.n_samples, dtype=dtype)
+        shuffled = np.arange(self.n_samples, dtype=np.uint32)
         together = self.n_samples if before is None else min(before, self.n_samples)
         generator.shuffle(shuffled[:together])
         generator.shuffle(shuffled[together:])

@@ -268,6 +268,7 @@ def test_files_of_a_blend_are_not_kept_open(tmp_path: Path) -> None:
         ({"split": None}, "split is needed"),
         ({"random_seed": -1}, "from 0 to 2\\^32 - 1"),
         ({"sequence_length": 0}, "at least 1 is needed"),
+        ({"sequence_length": 1, "num_samples": (1 << 33, 0, 0)}, "at most 4294967295 can be shuffled"),
         ({"compat": "gpt"}, "'megatron' or None"),
         ({"eod_mask_loss": True}, "need eod_token_id"),
         ({"blend_per_split": [None] * 3}, "pass blend, or blend_per_split"),

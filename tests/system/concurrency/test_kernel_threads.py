@@ -94,9 +94,9 @@ def orders(data: Path, folder: Path) -> Any:
     computed = fastpack.DistributedSampler(range(5000), 2, 1, seed=5, order="feistel").indices()
     state, numbers = np.array(random.Random(4).getstate()[1], np.uint32), np.arange(3000)
     kernels.stdlib_shuffle(state, numbers)
-    drawn = np.empty(100, np.int64)
-    kernels.legacy_intervals(state, 1 << 40, drawn)
-    return by_torch.tolist(), computed.tolist(), numbers.tolist(), drawn.tolist()
+    shuffled = np.arange(3000)
+    kernels.legacy_shuffle(state, shuffled)
+    return by_torch.tolist(), computed.tolist(), numbers.tolist(), shuffled.tolist()
 
 
 def sample_index(data: Path, folder: Path) -> Any:
