@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.base import Dataset, WindowDataset
+from fastpack.datasets.base import Dataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
 from fastpack.tokens.formats import open_tokens
@@ -65,7 +65,7 @@ class FileDocuments:
             if isinstance(dataset, OpenFiles):
                 self._ends[path] = _ends_in(dataset._open_file(file))
                 return self._ends[path]
-            eos = dataset._eos if isinstance(dataset, WindowDataset) else None
+            eos = getattr(dataset, "_document_eos", getattr(dataset, "_eos", None))
             files = self.files(source)
             segment = files.segments[file] if isinstance(files, SegmentPaths) else None
             self._ends[path] = _document_ends(path, eos, segment)
