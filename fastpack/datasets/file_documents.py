@@ -66,7 +66,7 @@ class FileDocuments:
             if isinstance(dataset, OpenFiles):
                 self._ends[path] = _ends_in(dataset._open_file(file))
                 return self._ends[path]
-            eos = dataset._eos if isinstance(dataset, WindowDataset) else None
+            eos = getattr(dataset, "_document_eos", getattr(dataset, "_eos", None))
             files = self.files(source)
             segment = files.segments[file] if isinstance(files, SegmentPaths) else None
             self._ends[path] = _document_ends(path, eos, segment)

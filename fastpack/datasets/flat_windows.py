@@ -127,6 +127,7 @@ class MemoryMappedDataset(WindowDataset):
         self.data_dir = data_dir
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
+        self._document_eos = eos_token_id  # for questions about documents, with or without doc_ids in batches
         self._io = "pread" if is_remote(data_dir) else io
         if format is not None or _is_token_file(data_dir):
             stream = TokenStream(data_dir, format, dtype)

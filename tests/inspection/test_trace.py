@@ -173,8 +173,10 @@ class RecordedRun:
             sampler = megatron_sampler_of(self.dataset, ranks, rank, self.micro_batch_size(batch_size), self.order)
         else:
             sampler = sampler_of(self.dataset, ranks, rank, self.order)
-        outputs = (tokens_name(self.dataset), "labels")
-        return fastpack.StatefulDataLoader(self.dataset, batch_size, sampler, outputs=outputs, prefetch=0)
+        options: Any = {"outputs": (tokens_name(self.dataset), "labels")}
+        if isinstance(self.dataset, fastpack.WebDataset):
+            options = {"collate_fn": lambda samples: [sample.__key__ for sample in samples]}
+        return fastpack.StatefulDataLoader(self.dataset, batch_size, sampler, prefetch=0, **options)
 
 
 CASES: list[tuple[Callable[[Path], Any], str]] = [
@@ -214,6 +216,34 @@ def check_run(folder: Path, make: Callable[[Path], Any], order: str, n_steps: in
     for step in set(range(max(steps))) - steps:
         assert all(entry["skipped"] for entry in traced.rows(step))
     return len(recorded.batches)
+
+
+def keyed(folder: Path) -> Any:
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        for number in range(300):
+            info = tarfile.TarInfo(f"sample{number * 7919 % 1000}.txt")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    fastpack.prepare(folder, split_ratio=(1, 0, 0), sample_type="TextSample", field_map={"text": "txt"})
+    return fastpack.WebDataset(folder, "train")
+
+
+def check_keys(folder: Path, n_steps: int) -> int:
+    recorded = RecordedRun(keyed(folder), "feistel", n_steps)
+    traced = TracedRun(json.loads(json.dumps(recorded.loaders[0].describe())))
+    for (step, rank), keys in recorded.batches.items():
+        assert [entry["key"] for entry in traced.rows(step, rank)] == keys
+    recorded.dataset.close()
+    return len(recorded.batches)
+
+
+def test_keys_of_recorded_batches(tmp_path: Path) -> None:
+    assert check_keys(tmp_path, 60) > 60
+
+
+@pytest.mark.slow
+def test_keys_of_a_thousand_recorded_batches(tmp_path: Path) -> None:
+    assert check_keys(tmp_path, 760) > 1000
 
 
 @pytest.mark.parametrize(("make", "order"), CASES)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numbered import Numbers
 
-from fastpack import MixtureSampler, PhaseSchedule, StatefulDataLoader, TrainingPhase
+from fastpack import (
+    MemoryMappedDataset,
+    MixtureDataset,
+    MixtureSampler,
+    PhaseSchedule,
+    StatefulDataLoader,
+    TrainingPhase,
+)
+from fastpack.loading.run_description import RunOrder
 
 NAMES = ["web", "code", "books", "wiki", "news", "mail"]
 
@@ -20,15 +31,22 @@ NAMES = ["web", "code", "books", "wiki", "news", "mail"]
 class TrainingJob:
     """The loaders of all ranks; the sampler begins with the first `n_first` sources."""
 
-    def __init__(self, sizes: list[int], n_first: int, ranks: int, batch_size: int, **options: Any) -> None:
+    def __init__(
+        self, sizes: list[int], n_first: int, ranks: int, batch_size: int, dataset: Any = None, **options: Any
+    ) -> None:
         first = [0, *np.cumsum(sizes[:n_first]).tolist()]
         self.ranks, self.batch_size, self.sizes = ranks, batch_size, sizes
         self.samplers = [
             MixtureSampler(first, [1] * n_first, ranks, rank, seed=3, no_repeat=True, names=NAMES[:n_first], **options)
             for rank in range(ranks)
         ]
-        dataset = Numbers(sum(sizes))
-        self.loaders = [StatefulDataLoader(dataset, batch_size, one, prefetch=0) for one in self.samplers]
+        arguments: Any = (
+            (Numbers(sum(sizes)), {}) if dataset is None else (dataset, {"outputs": ("labels", "input_ids")})
+        )
+        self.loaders = [
+            StatefulDataLoader(arguments[0], batch_size, one, prefetch=0, **arguments[1]) for one in self.samplers
+        ]
+        self.masked: list[int] = []  # samples of the last step without labels
 
     def start(self) -> None:
         for loader in self.loaders:
@@ -38,6 +56,9 @@ class TrainingJob:
         """Return the samples of the next step in the global order; None if an epoch has no step."""
         for _ in range(60):  # epochs may be skipped as a whole
             batches = [next(loader, None) for loader in self.loaders]
+            if isinstance(batches[0], dict):
+                self.masked = [number for batch in batches for number in masked_samples(batch)]
+                batches = [batch["input_ids"][:, 0] - 1 for batch in batches]
             if batches[0] is not None:
                 return [int(number) for numbers in zip(*batches, strict=True) for number in numbers]
             assert all(batch is None for batch in batches)
@@ -49,6 +70,39 @@ class TrainingJob:
         assert len(states[0]) < 4096 + 1000
         loaded: dict[str, Any] = json.loads(states[-1])
         return loaded
+
+
+def masked_samples(batch: Any) -> list[int]:
+    is_masked = batch["labels"] == -100
+    assert (is_masked.all(axis=1) == is_masked.any(axis=1)).all()
+    numbers: list[int] = (batch["input_ids"][:, 0] - 1)[is_masked[:, 0]].tolist()
+    return numbers
+
+
+class TokenFiles:
+    """Files whose documents are the samples: the tokens of a document are its number in all files, plus 1, and EOS."""
+
+    def __init__(self, folder: Path, sizes: list[int]) -> None:
+        self.folder, self.starts, first = folder, [0, *np.cumsum(sizes).tolist()], 1
+        self.n_lists, parts = 0, []
+        for name, size in zip(NAMES, sizes, strict=False):
+            tokens = np.repeat(np.arange(first, first + size, dtype=np.uint16), 5)
+            tokens[4::5] = 0
+            np.save(folder / f"{name}.npy", tokens)
+            parts.append(MemoryMappedDataset(folder / f"{name}.npy", 5, eos_token_id=0))
+            first += size
+        self.dataset = MixtureDataset(parts, NAMES[: len(sizes)])
+
+    def listed(self, samples: list[int]) -> Path:
+        """Write a list of the documents of samples."""
+        self.n_lists += 1
+        path = self.folder / f"list{self.n_lists}.txt"
+        sources = [bisect_right(self.starts, sample) - 1 for sample in samples]
+        places = [
+            (NAMES[source], sample - self.starts[source]) for source, sample in zip(sources, samples, strict=True)
+        ]
+        path.write_text("".join(f"{self.folder / name}.npy:{number}\n" for name, number in places))
+        return path
 
 
 @dataclass
@@ -86,7 +140,16 @@ class Model:
         assert off <= (1.01 if len(self.active) <= 2 else 4), "a source is off its share"
         assert off <= max(len(samples), 4)
 
-    def check(self, counts: dict[str, Any]) -> None:
+    def check_description(self, description: Any) -> None:
+        """Compare every step of the run with what its description says."""
+        order, first = RunOrder(json.loads(json.dumps(description))), 0
+        for step, (n_samples, is_delivered) in enumerate(self.steps):
+            ranks, samples = order.samples(step)
+            assert samples.reshape(ranks[-1] + 1, -1).T.ravel().tolist() == self.samples[first : first + n_samples]
+            assert order.record.is_skipped(step) == (not is_delivered)
+            first += n_samples
+
+    def check(self, counts: dict[str, Any], row_length: int) -> None:
         sources, samples = np.array(self.sources, int), np.array(self.samples, int)
         delivered = np.repeat([one for _, one in self.steps], [n for n, _ in self.steps]).astype(bool)
         for source, size in enumerate(self.sizes):
@@ -96,7 +159,7 @@ class Model:
                 assert len(np.unique(one_pass)) == len(one_pass), f"a pass of source {source} repeats a sample"
             if NAMES[source] in counts:
                 n = int((sources[delivered[: len(sources)]] == source).sum()) if len(sources) else 0
-                assert counts[NAMES[source]] == {"samples": n, "tokens": 0, "epochs": n / size}
+                assert counts[NAMES[source]] == {"samples": n, "tokens": n * row_length, "epochs": n / size}
 
 
 events = st.one_of(
@@ -110,24 +173,39 @@ events = st.one_of(
     st.tuples(st.just("checkpoint"), st.none()),
     st.tuples(st.just("skip"), st.tuples(st.integers(0, 8), st.integers(0, 5))),
     st.tuples(st.just("peek"), st.none()),
+    st.tuples(st.just("exclude"), st.integers(0, 4)),
 )
 
 
 class Run:
     """A run, a shadow of it that skips nothing, and the model."""
 
-    def __init__(self, sizes: list[int], n_first: int, ranks: int, batch_size: int, shuffle: bool) -> None:
-        self.arguments, self.shuffle = (sizes, n_first), shuffle
+    def __init__(
+        self, sizes: list[int], n_first: int, ranks: int, batch_size: int, shuffle: bool, files: TokenFiles | None
+    ) -> None:
+        self.arguments, self.shuffle, self.files = (sizes, n_first), shuffle, files
         self.skipped: set[int] = set()
+        self.excluded: set[int] = set()
         self.make(ranks, batch_size)
         self.model = Model(sizes, list(range(n_first)), [1.0] * n_first)
         self.checkpoint()
 
     def make(self, ranks: int, batch_size: int) -> None:
-        self.jobs = [TrainingJob(*self.arguments, ranks, batch_size, shuffle=self.shuffle) for _ in range(2)]
+        dataset = None if self.files is None else self.files.dataset
+        shape = (*self.arguments, ranks, batch_size, dataset)
+        self.jobs = [TrainingJob(*shape, shuffle=self.shuffle) for _ in range(2)]
 
     def checkpoint(self) -> None:
-        self.saved = [job.state() for job in self.jobs], self.model.copy(), set(self.skipped)
+        self.saved = [job.state() for job in self.jobs], self.model.copy(), set(self.skipped), set(self.excluded)
+
+    def exclude(self, remainder: int) -> None:
+        """Exclude a fifth of the documents from the run, not from its shadow."""
+        if self.files is not None:
+            samples = [*range(remainder, self.files.starts[-1], 5)]
+            path = self.files.listed(samples)
+            for loader in self.jobs[0].loaders:
+                assert loader.exclude(documents=path) == len(samples)
+            self.excluded |= set(samples)
 
     def restart(self, shape: tuple[int, int], states: list[Any]) -> None:
         self.make(*shape)
@@ -148,6 +226,8 @@ class Run:
             self.model.add(shadow, is_delivered)
             if is_delivered:
                 assert delivered == shadow
+                assert not self.jobs[1].masked
+                assert set(self.jobs[0].masked) == self.excluded & set(shadow if self.files is not None else ())
                 assert [loader.step for loader in self.jobs[0].loaders] == [number + 1] * self.jobs[0].ranks
                 return True
 
@@ -189,9 +269,15 @@ class Run:
 
 
 def check_history(
-    sizes: list[int], n_first: int, history: list[Any], ranks: int, batch_size: int, shuffle: bool
+    sizes: list[int],
+    n_first: int,
+    history: list[Any],
+    ranks: int,
+    batch_size: int,
+    shuffle: bool,
+    files: TokenFiles | None = None,
 ) -> None:
-    run = Run(sizes, min(n_first, len(sizes)), ranks, batch_size, shuffle)
+    run = Run(sizes, min(n_first, len(sizes)), ranks, batch_size, shuffle, files)
     for job in run.jobs:
         job.start()
     for name, value in [*history, ("steps", 20)]:
@@ -213,15 +299,18 @@ def check_history(
         elif name == "resume":
             run.restart(value, [job.state() for job in run.jobs])
         elif name == "kill":
-            states, model, skipped = run.saved
+            states, model, skipped, excluded = run.saved
             run.restart(value, states)
-            run.model, run.skipped = model.copy(), set(skipped)
+            run.model, run.skipped, run.excluded = model.copy(), set(skipped), set(excluded)
+        elif name == "exclude":
+            run.exclude(value)
         else:
             first = len(run.model.steps) + value[0]
             run.skipped |= set(range(first, first + value[1] + 1))
             for loader in run.jobs[0].loaders:
                 loader.skip(steps=(first, first + value[1]))
-    run.model.check(run.jobs[0].loaders[-1].counts())
+    run.model.check(run.jobs[0].loaders[-1].counts(), 4 * (files is not None))
+    run.model.check_description(run.jobs[0].loaders[-1].describe())
 
 
 histories = given(
@@ -242,6 +331,29 @@ def test_random_histories(**history: Any) -> None:
 @histories
 def test_a_thousand_random_histories(**history: Any) -> None:
     check_history(**history)
+
+
+@settings(max_examples=20, deadline=None)
+@example(
+    sizes=[20, 30], n_first=2, ranks=2, batch_size=3, shuffle=True,
+    history=[
+        ("steps", 3), ("exclude", 2), ("steps", 5), ("checkpoint", None), ("exclude", 3), ("steps", 9),
+        ("kill", (3, 2)), ("steps", 9), ("resume", (1, 4)), ("steps", 9),
+    ],
+)  # fmt: skip
+@histories
+def test_random_histories_over_token_files(**history: Any) -> None:
+    """Documents are excluded as well: their labels are masked in every later step, through resumes and kills."""
+    with tempfile.TemporaryDirectory() as folder:
+        check_history(**history, files=TokenFiles(Path(folder), history["sizes"]))
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@histories
+def test_a_thousand_random_histories_over_token_files(**history: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_history(**history, files=TokenFiles(Path(folder), history["sizes"]))
 
 
 def test_weights_by_tokens_give_shares_of_tokens() -> None:
