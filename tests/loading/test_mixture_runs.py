@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -463,8 +464,11 @@ def test_weights_set_at_every_step_produce_no_batch_in_vain() -> None:
         assert dataset.produced == step
     for _ in range(5):  # without changes, batches are produced ahead again
         next(batches)
-    loader.close()
+    end = time.monotonic() + 60
+    while dataset.produced == 24 and time.monotonic() < end:
+        time.sleep(0.001)
     assert dataset.produced > 24
+    loader.close()
 
 
 def test_counts_between_a_change_and_its_first_batch() -> None:
