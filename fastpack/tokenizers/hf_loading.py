@@ -113,8 +113,10 @@ def _read_json(folder: str, name: str) -> dict[str, Any] | None:
     if not os.path.isfile(path):
         return None
     try:
-        with open(path, encoding="utf-8") as file:
-            tree = json.load(file)
+        with open(path, "rb") as file:
+            data = file.read()
+        # tokenizer.json is large; in others, orjson would read a length limit of 31 digits as a float.
+        tree = orjson.loads(data) if name == "tokenizer.json" else json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON that can be read ({error})") from None
     if not isinstance(tree, dict):
