@@ -66,9 +66,9 @@ class Chats:
     most_answers: int = 4
 
 
-SHORT = Chats("short answers", 16_000, 200)
-LONG = Chats("long answers", 6_000, 800)
-TURNS = Chats("up to 40 answers", 1_500, 200, 40)
+SHORT = Chats("short answers", 24_000, 200)
+LONG = Chats("long answers", 9_000, 800)
+TURNS = Chats("up to 40 answers", 2_500, 200, 40)
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,11 @@ class Work:
 
 
 ALL_WORK = (
-    *(Work("chatml", marked, "32k", SHORT) for marked in (False, True)),
-    *(Work("qwen", marked, "128k", SHORT) for marked in (False, True)),
-    *(Work("llama3", marked, "128k", LONG) for marked in (False, True)),
-    *(Work("qwen", marked, "32k", TURNS) for marked in (False, True)),
+    Work("chatml", False, "32k", SHORT),
+    Work("qwen", False, "128k", SHORT),
+    Work("qwen", True, "128k", SHORT),
+    Work("llama3", True, "128k", LONG),
+    Work("llama3", False, "32k", TURNS),
 )
 
 

@@ -114,7 +114,9 @@ def _read_json(folder: str, name: str) -> dict[str, Any] | None:
         return None
     try:
         with open(path, "rb") as file:
-            tree = _parse_json(file.read())
+            data = file.read()
+        # tokenizer.json is large; in others, orjson would read a length limit of 31 digits as a float.
+        tree = _parse_json(data) if name == "tokenizer.json" else json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON that can be read ({error})") from None
     if not isinstance(tree, dict):
