@@ -38,8 +38,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="a .jsonl, .parquet, .arrow, .csv, .tsv, .txt, .idx, .pbin, .npy, .bin or .fpm file, a folder, or a "
-        "pattern that matches Parquet, Arrow, CSV, TSV or text files",
+        help="a .jsonl, .parquet, .arrow, .csv, .tsv, .txt, .idx, .pbin, .npy, .bin, .fpm or .plan file, a folder, or "
+        "a pattern that matches Parquet, Arrow, CSV, TSV or text files",
     )
     parser.add_argument(
         "--seq-len",

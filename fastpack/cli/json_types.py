@@ -97,6 +97,15 @@ class CompletionJson(TypedDict):
     script: Annotated[str, "the script"]
 
 
+class DoctorJson(TypedDict):
+    """the state of the installation"""
+
+    versions: Annotated[str, "fastpack, Python, NumPy, Numba and processor features"]
+    facts: Annotated[dict[str, str], "kernels, cache folder, memory, environment variables, access to the store"]
+    extras: Annotated[dict[str, list[str]], "extra -> its packages, each with its version or `not installed`"]
+    problems: Annotated[list[str], "what is wrong, and what to do"]
+
+
 class FetchJson(TypedDict):
     """fetched objects"""
 
@@ -294,6 +303,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "chunk": (EditJson, TaskJson),
     "convert": (ConvertJson,),
     "completion": (CompletionJson,),
+    "doctor": (DoctorJson,),
     "fetch": (FetchJson,),
     "filter": (EditJson,),
     "fix-duplicates": (FixDuplicatesJson,),

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.base import Dataset, Indices, RowDataset, Selection, WindowDataset
+from fastpack.datasets.base import Dataset, Indices, RowDataset, Selection
 from fastpack.datasets.file_spans import RowSpans, Traceable, row_spans
 from fastpack.datasets.map_dataset import Closeable, MapDataset, SampleDataset, Stateful
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.row_format import DATASET_IDX, ConcatenatedRows, TokenRows, without_dataset_idx
 from fastpack.datasets.row_shares import Spans, fill_window_spans
+from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows, concatenated_windows
 from fastpack.display import facts
@@ -157,6 +158,10 @@ class Concatenation(RowDataset):
                 return False
             forms.append({name: (array.shape, array.dtype) for name, array in dataset.new_outputs(1).items()})
         return bool(forms) and all(form == forms[0] for form in forms)
+
+    def _identity(self) -> bytes:
+        parts = [dataset._identity() if isinstance(dataset, Dataset) else b"" for dataset in self.datasets]
+        return repr([*self._bounds, *map(len, parts)]).encode() + b"".join(parts)
 
     def row_spans(self, indices: Indices) -> RowSpans:
         """Return where the tokens of samples lie in the files of the datasets, without reading them.

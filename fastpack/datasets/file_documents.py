@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.base import Dataset, WindowDataset
+from fastpack.datasets.base import Dataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
 from fastpack.datasets.map_dataset import MapDataset
+from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import SegmentPaths, TokenSegment

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
-from typing import TypeAlias
 
-from fastpack.errors import DataWarning
 from fastpack.io import PathLike
-from fastpack.tokens.common_fingerprint import first_of_files
+from fastpack.tokens.common_fingerprint import Recorded, first_of_files, warn_of_other_eos
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
-from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, stated_fingerprint
-
-Recorded: TypeAlias = tuple[str, TokenizerFingerprint]  # a file and its fingerprint
+from fastpack.tokens.tokenizer_fingerprint import stated_fingerprint
 
 
 def tokenizer_of_file(path: PathLike, eos_token_id: int | None = None) -> Recorded | None:
@@ -23,25 +18,17 @@ def tokenizer_of_file(path: PathLike, eos_token_id: int | None = None) -> Record
     """
     fingerprint = stated_fingerprint(path)
     recorded = None if fingerprint is None else (os.fspath(path), fingerprint)
-    _warn_of_other_eos(recorded, eos_token_id)
+    warn_of_other_eos(recorded, eos_token_id, stacklevel=3)
     return recorded
 
 
 def tokenizer_of_shards(paths: Sequence[str], mix: bool, eos_token_id: int | None) -> Recorded | None:
     """Return the first fingerprint of local shards, as `first_of_files`. Warns as for one file."""
     recorded = first_of_files(paths, mix)
-    _warn_of_other_eos(recorded, eos_token_id)
+    warn_of_other_eos(recorded, eos_token_id, stacklevel=3)
     return recorded
 
 
 def tokenizer_of_manifest(files: ManifestShards, mix: bool) -> Recorded | None:
     """Raise ValueError if shards of a manifest have different tokenizers, unless `mix`; only then they are opened."""
     return first_of_files(files.paths(), mix) if files.manifest.mixes_tokenizers else None
-
-
-def _warn_of_other_eos(recorded: Recorded | None, eos_token_id: int | None) -> None:
-    if recorded is None or eos_token_id in (None, recorded[1].eos_token_id):
-        return
-    path, fingerprint = recorded
-    text = f"{path}: eos_token_id is {eos_token_id}, but the tokenizer {fingerprint.tokenizer} ended documents in"
-    warnings.warn(f"{text} {fingerprint.eos_token_id}", DataWarning, stacklevel=4)

@@ -89,9 +89,9 @@ class PackingAt(TypedDict):
     """what a plan would give at one sequence length"""
 
     seq_len: Annotated[int, Minimum(1), "tokens of a row"]
-    algorithm: Annotated[Literal["best_fit", "none"], "the algorithm of `fastpack plan`"]
+    algorithm: Annotated[Literal["best_fit", "first_fit", "none"], "the algorithm of `fastpack plan`"]
     long: Annotated[Literal["split", "truncate", "drop"], "what happens to documents longer than a row"]
-    rows: Annotated[Count, "rows"]
+    rows: Annotated[Count, "rows; of first_fit, for documents in random order"]
     padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
     documents_cut: Annotated[Count | None, "documents that are divided between rows, or truncated; null if unknown"]
     left_out: Annotated[Count, "tokens in no row"]
@@ -316,6 +316,27 @@ class ManifestFacts(InspectResult):
     digest: Digest
 
 
+class PlanFacts(InspectResult):
+    """a packing plan"""
+
+    kind: Annotated[Literal["plan"], "a packing plan"]
+    algorithm: Annotated[Literal["best_fit", "first_fit", "none"], "the algorithm"]
+    long: Annotated[Literal["split", "truncate", "drop"], "what happened to documents longer than a row"]
+    seq_length: Annotated[int, Minimum(1), "tokens of a row"]
+    max_documents: Annotated[Count | None, "documents in a row at most; null without a limit"]
+    pad_to_multiple: Annotated[int, Minimum(1), "documents are padded to a multiple of this number of tokens"]
+    seed: Annotated[Count | None, "seed of the order of rows; null for the order of packing"]
+    data_parallel: Annotated[Count | None, "number of ranks of a balanced plan; null for other plans"]
+    rows: Annotated[Count, "rows"]
+    documents: Annotated[Count, "documents of which a segment is in some row"]
+    tokens: Annotated[Count, "tokens in rows"]
+    padding: Annotated[Count, "tokens that are missing in the rows"]
+    padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
+    cuts: Annotated[Count, "places where a document is divided between two rows"]
+    left_out: Annotated[Count, "tokens of long documents that are in no row"]
+    sources: Annotated[list[str], "the token files, relative to the folder of the plan or absolute"]
+
+
 class WebDatasetFacts(InspectResult):
     """a prepared WebDataset"""
 
@@ -339,6 +360,7 @@ FACTS: dict[str, type[InspectResult]] = {
     "pbin": PackedFacts,
     "shards": ShardFacts,
     "manifest": ManifestFacts,
+    "plan": PlanFacts,
     "webdataset": WebDatasetFacts,
     **dict.fromkeys(("megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds"), TokenFileFacts),
 }

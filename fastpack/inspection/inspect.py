@@ -49,8 +49,14 @@ def _webdataset_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     return webdataset_facts(path, options)
 
 
+def _plan_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.plans.plan_facts import plan_facts
+
+    return plan_facts(path, options)
+
+
 # By suffix. Functions import what they need when they are called.
-INSPECTORS: dict[str, Inspector] = {".jsonl": _jsonl_facts, ".idx": _index_facts}
+INSPECTORS: dict[str, Inspector] = {".jsonl": _jsonl_facts, ".idx": _index_facts, ".plan": _plan_facts}
 
 
 def inspect(
@@ -102,8 +108,8 @@ def inspect(
     -------
     InspectResult
         A dict whose items are also attributes: path, kind, bytes, warnings (sentences), and others that depend on the
-        kind. `JsonlFacts`, `TableFacts`, `IndexFacts`, `PackedFacts`, `ShardFacts`, `TokenFileFacts`, `ManifestFacts`
-        and `WebDatasetFacts` in `fastpack.inspection.facts` declare them with their types.
+        kind. `JsonlFacts`, `TableFacts`, `IndexFacts`, `PackedFacts`, `ShardFacts`, `TokenFileFacts`, `ManifestFacts`,
+        `PlanFacts` and `WebDatasetFacts` in `fastpack.inspection.facts` declare them with their types.
 
     Raises
     ------

@@ -219,15 +219,19 @@ def _packing(numbers: dict[str, Any]) -> str:
             percent(row["documents_cut"]),
             percent(row["padding"]),
             percent(row["cut_off"]),
+            whole(row["best_fit_rows"]),
             percent(row["best_fit_padding"]),
+            whole(row["first_fit_rows"]),
+            percent(row["first_fit_padding"]),
             percent(row["best_fit_cut"]),
         ]
         for row in rows
     ]
     head = ["Length", "Blocks", "Tokens in blocks", "Documents cut", "Padding", "Cut off"]
-    head += ["Padding, best fit", "Documents cut, best fit"]
+    head += ["Rows, best fit", "Padding", "Rows, first fit", "Padding", "Documents cut by both"]
     caption = (
-        "Padding and what is cut off: with one document a row instead of blocks; best fit: as `fastpack plan` packs"
+        "Padding and what is cut off: with one document a row instead of blocks. Best and first fit: as `fastpack "
+        "plan` packs, first fit in random order"
     )
     table = _table(caption, head, shown)
     keys = ["tokens in whole blocks", "documents cut", "padding, one document a row"]

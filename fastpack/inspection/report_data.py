@@ -21,9 +21,10 @@ from fastpack.inspection.inspect import measure
 from fastpack.inspection.loss_facts import LOSS_FACTS
 from fastpack.inspection.verify import verify
 from fastpack.io import Progress
-from fastpack.plans.packing_estimate import estimate_best_fit
+from fastpack.plans.packing_estimate import estimate_bins
 
 SEQ_LENS = tuple(1 << k for k in range(11, 18))  # 2k to 128k
+PACKED = ("best_fit", "first_fit")  # algorithms
 MAX_BARS = 64  # files, or groups of files, that are drawn
 MAX_POINTS = 64  # of the curve of ids by rank
 MAX_WARNINGS = 100
@@ -167,13 +168,15 @@ def _packing(measured: Sequence[FileFacts]) -> list[dict[str, Any]] | None:
     for seq_len in SEQ_LENS:
         blocks = sum(n_tokens // seq_len for n_tokens in file_tokens)
         row: dict[str, Any] = {"seq_len": seq_len, "blocks": blocks, "tokens_in_blocks": blocks * seq_len / total}
-        row |= dict.fromkeys(("documents_cut", "padding", "cut_off", "best_fit_padding", "best_fit_cut"))
+        row |= dict.fromkeys(("documents_cut", "padding", "cut_off", "best_fit_cut"))
+        row |= {f"{name}_{what}": None for name in PACKED for what in ("rows", "padding")}
         if table is not None and table.documents:
             row["documents_cut"] = sum(one.cut[seq_len] for one in packed) / table.documents
             row["padding"] = table.missing(seq_len) / (table.documents * seq_len)
             row["cut_off"] = table.beyond(seq_len) / max(1, table.total)
-            planned = estimate_best_fit(table, seq_len, "split")
-            row["best_fit_padding"] = planned.padding_share
+            for name in PACKED:
+                planned = estimate_bins(table, seq_len, name, "split")
+                row[f"{name}_rows"], row[f"{name}_padding"] = planned.rows, planned.padding_share
             row["best_fit_cut"] = (planned.documents_cut or 0) / table.documents
         rows.append(row)
     return rows

@@ -58,8 +58,11 @@ class Packing(TypedDict):
     documents_cut: Annotated[float | None, "share of the documents that end in another block"]
     padding: Annotated[float | None, "share of padding if every document had its own block"]
     cut_off: Annotated[float | None, "share of the tokens that would then be truncated"]
-    best_fit_padding: Annotated[float | None, "share of padding in the rows of `fastpack plan`"]
-    best_fit_cut: Annotated[float | None, "share of the documents that are divided in these rows"]
+    best_fit_rows: Annotated[Count | None, "rows of `fastpack plan`"]
+    best_fit_padding: Annotated[float | None, "share of padding in these rows"]
+    best_fit_cut: Annotated[float | None, "share of the documents that are divided, by best_fit or first_fit"]
+    first_fit_rows: Annotated[Count | None, "rows with `--algorithm first_fit`, for documents in random order"]
+    first_fit_padding: Annotated[float | None, "share of padding in these rows"]
 
 
 class IdRank(TypedDict):

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.dataset_description import open_described
 from fastpack.datasets.file_documents import FileDocuments, source_of
 from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
 from fastpack.datasets.mixture import MixtureDataset
+from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.io import PathLike
 from fastpack.loading.run_description import RunOrder
 from fastpack.tokens.document_lines import DocumentLines, read_lines

@@ -47,11 +47,18 @@ def _check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) ->
     check_index(path, report, options)
 
 
+def _check_plan(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.plans.check_plan import check
+
+    check(path, report, options)
+
+
 _WEBDATASET = Checker("webdataset", "a prepared WebDataset (a folder with .nv-meta)", _check_webdataset)
 _TOKENS = {row.kind: Checker(row.kind, row.description, row.check) for row in FORMATS}
 _BY_SUFFIX = {
     ".jsonl": Checker("jsonl", "a .jsonl file", _check_jsonl),
     ".idx": Checker("idx", "an .idx file", _check_index),
+    ".plan": Checker("plan", "a packing plan (.plan)", _check_plan),
 }
 CHECKERS = (_WEBDATASET, *_TOKENS.values(), *_BY_SUFFIX.values())
 
@@ -81,6 +88,7 @@ def verify(
     - manifest: each shard by size, time and header, and by its checksum if the manifest contains one; its tokens with
       `vocab_size` or `eos_token_id`;
     - prepared WebDataset: its tars by their headers, and every file of `.nv-meta`, against each other;
+    - packing plan: that its rows are possible and contain each token once, and that its sources have not changed;
     - folder of packed files and JSON Lines files: each of them.
 
     Parameters

@@ -87,7 +87,7 @@ def partial_path(path: PathLike, *, follow: bool = True) -> str:
     For an object in a store it is in the cache's folder, so a write can be resumed only on the same machine.
     """
     if is_remote(path):
-        from fastpack.io.block_cache import cache_folder
+        from fastpack.io.cache_folder import cache_folder
 
         name = hashlib.blake2b(plain_path(path).encode(), digest_size=16).hexdigest()
         return os.fspath(cache_folder() / "writing" / f".{name}.partial")

@@ -16,7 +16,6 @@ import functools
 import hashlib
 import logging
 import os
-import stat
 import threading
 import time
 import zlib
@@ -27,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import JobError
+from fastpack.io.cache_folder import cache_folder
 from fastpack.io.mapping import Mapping
 from fastpack.io.stores import Status
 
@@ -40,23 +40,6 @@ _HELD_SHARE = 4  # a process maps blocks of up to this fraction of the limit, an
 _MOST_HELD = 16_384
 _log = logging.getLogger("fastpack")
 _KEPT_SECONDS = 7 * 86_400.0  # unfinished uploads of killed processes, which `--resume` continues
-
-
-def cache_folder() -> Path:
-    """Return FASTPACK_CACHE_DIR, else `fastpack` in XDG_CACHE_HOME or ~/.cache; created with mode 0700.
-
-    Raises JobError if others can write to the folder, because its contents are trusted.
-    """
-    named = os.environ.get("FASTPACK_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(named or os.path.join(home, "fastpack"))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise JobError(
-            f"{folder} can be written by others: run `chmod go-w` on it, or set another folder in FASTPACK_CACHE_DIR"
-        )
-    return folder
 
 
 def cache_limit() -> int:

@@ -12,7 +12,7 @@ from fastpack.datasets.mixture import MixtureDataset
 from fastpack.loading.adapters import as_resumable_sampler
 from fastpack.loading.megatron_samplers import MegatronSampler
 from fastpack.loading.mixture_epochs import MixtureEpochs
-from fastpack.loading.resume import EpochPosition
+from fastpack.loading.resume import EpochPosition, json_fingerprint
 from fastpack.loading.run_record import Counts, Drawn, Leg, RunRecord
 
 
@@ -74,6 +74,13 @@ class Progress:
         leg = Leg(self.step, epoch, position.consumed, position.base, ranks, self._batch_size, samples, 0, micro)
         if not self._is_recorded(leg):
             self.record.begin(leg)
+
+    def plan(self) -> None:
+        """Record by which weights the next steps are drawn, where the order does not contain their history."""
+        mixture = self._mixture
+        if mixture is not None and not mixture.no_repeat:
+            found = json_fingerprint({"weights": mixture.weights, "temperature": mixture.temperature})
+            self.record.set_weights(self.step, **found)
 
     def _is_recorded(self, leg: Leg) -> bool:
         try:
@@ -137,10 +144,10 @@ class Progress:
             return dataset.dataset_names[: len(mixture.sizes)]
         raise ValueError("counts() needs the names of the datasets: MixtureSampler(..., names=[...])")
 
-    def state(self) -> dict[str, Any]:
-        """Return the progress as JSON values."""
+    def state(self, whole: bool = False) -> dict[str, Any]:
+        """Return the progress as JSON values; `whole`, with all that is known, of any size."""
         self.record.count(self.samples, self._drawn())
-        return {"step": self.step, "samples": self.samples, **self.record.state()}
+        return {"step": self.step, "samples": self.samples, **self.record.state(whole)}
 
     def load(self, state: Mapping[str, Any] | None, epoch: int, position: EpochPosition) -> None:
         """Continue where a state was saved; for a state of another system, assume that all epochs were whole."""

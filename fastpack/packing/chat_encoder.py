@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,10 @@ class ChatRenderer:
         if not all(chat.text for chat in sides.values()):
             raise Fault("one of chosen and rejected has no text")
         return sides[self._settings.preference]
+
+    def sample(self, line: bytes | memoryview) -> str:
+        """Return the text of the conversation of a row, without the check of its spans. Raises as `render`."""
+        return self._render(_parsed(bytes(line)), replace(self._settings, loss="all")).text
 
     def _render(self, row: Any, settings: ChatSettings) -> RenderedChat:
         kind, messages, tools = read_conversation(row, settings)

@@ -50,7 +50,7 @@ def sample_chats(settings: PackSettings, renderer: ChatRenderer) -> list[str]:
         lines = (row.encode() for row in sample_of_table(source, n_bytes)) if table else _sample_lines(source, n_bytes)
         for line in lines:
             with contextlib.suppress(Fault, TemplateFault):
-                texts.append(renderer.render(line).text)
+                texts.append(renderer.sample(line))
     return texts
 
 

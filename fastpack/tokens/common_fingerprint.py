@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from fastpack.errors import DataWarning, spoken
 from fastpack.io import TOKENIZER, PathLike, is_remote
@@ -12,6 +13,7 @@ from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, read_fingerprint, stated_fingerprint
 
 MIX = "Pass mix_tokenizers=True"
+Recorded: TypeAlias = tuple[str, TokenizerFingerprint]  # a file and its fingerprint
 _WITH_INDEX = ("litdata", "mds")  # folders whose side file describes their index.json
 
 
@@ -23,7 +25,7 @@ class CommonFingerprint:
 
     def __init__(self, mix: bool = False) -> None:
         self._mix = mix
-        self.first: tuple[str, TokenizerFingerprint] | None = None  # the first file that has one
+        self.first: Recorded | None = None  # the first file that has one
         self._is_common = True
 
     def add(self, path: PathLike, fingerprint: TokenizerFingerprint | None) -> None:
@@ -62,7 +64,7 @@ def shared_fingerprint(fingerprints: Sequence[TokenizerFingerprint | None]) -> T
     return first
 
 
-def first_of_files(paths: Iterable[str], mix: bool = False) -> tuple[str, TokenizerFingerprint] | None:
+def first_of_files(paths: Iterable[str], mix: bool = False) -> Recorded | None:
     """Return the first fingerprint of local files, and its file; ValueError if two differ, unless `mix`.
 
     Each folder is listed once, so that only existing side files are opened. Files in a store are not compared: each
@@ -80,15 +82,19 @@ def first_of_files(paths: Iterable[str], mix: bool = False) -> tuple[str, Tokeni
     return found.first
 
 
-def warn_of_other_eos(tokens: TokenFile, eos_token_id: int | None) -> None:
+def warn_of_other_eos(recorded: Recorded | None, eos_token_id: int | None, stacklevel: int) -> None:
     """Warn if documents end with another token than the recorded tokenizer's, where files do not store their ends."""
-    if eos_token_id is None or is_remote(tokens.path):
+    if recorded is None or eos_token_id in (None, recorded[1].eos_token_id):
         return
-    found = first_of_files(described_files(tokens), mix=True)
-    if found is not None and found[1].eos_token_id != eos_token_id:
-        path, fingerprint = found
-        text = f"{path}: eos_token_id is {eos_token_id}, but the tokenizer {fingerprint.tokenizer} ended documents in"
-        warnings.warn(f"{text} {fingerprint.eos_token_id}", DataWarning, stacklevel=2)
+    path, fingerprint = recorded
+    text = f"{path}: eos_token_id is {eos_token_id}, but the tokenizer {fingerprint.tokenizer} ended documents in"
+    warnings.warn(f"{text} {fingerprint.eos_token_id}", DataWarning, stacklevel=stacklevel + 1)
+
+
+def warn_of_other_eos_in(tokens: TokenFile, eos_token_id: int | None) -> None:
+    """Warn the caller as `warn_of_other_eos`, of the tokenizer that is recorded with a local token file."""
+    if eos_token_id is not None and not is_remote(tokens.path):
+        warn_of_other_eos(first_of_files(described_files(tokens), mix=True), eos_token_id, stacklevel=2)
 
 
 def described_files(tokens: TokenFile) -> Iterator[str]:

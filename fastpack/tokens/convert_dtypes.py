@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError, spoken
 from fastpack.io import PathLike, as_path
-from fastpack.tokens.common_fingerprint import warn_of_other_eos
+from fastpack.tokens.common_fingerprint import warn_of_other_eos_in
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import stream_tokens
@@ -30,10 +30,17 @@ def open_checked(
     not that of the recorded tokenizer.
     """
     tokens = _open(path, format, dtype, eos_token_id)
+    check_token_dtype(tokens, is_given=dtype is not None)
+    warn_of_other_eos_in(tokens, eos_token_id)
+    return tokens
+
+
+def check_token_dtype(tokens: TokenFile, is_given: bool = False) -> None:
+    """Raise FormatError unless tokens are integers, of a dtype that was given, is stated, or that the ids confirm."""
     if tokens.dtype.kind not in "ui":
         raise FormatError(tokens.path, 0, f"an array of {tokens.dtype}", "integers")
-    warn_of_other_eos(tokens, eos_token_id)
-    return tokens
+    if not is_given:
+        check_guess(tokens)
 
 
 def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: int | None) -> TokenFile:
@@ -46,8 +53,6 @@ def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: i
     if dtype is not None and not states_dtype(tokens):
         tokens.close()
         return open_tokens(path, format=format, dtype=dtype, eos_token_id=eos_token_id)
-    if dtype is None and tokens.format == "bin" and not states_dtype(tokens):
-        check_guess(tokens)
     return tokens
 
 
@@ -67,11 +72,13 @@ def states_dtype(tokens: TokenFile) -> bool:
 
 
 def check_guess(tokens: TokenFile) -> None:
-    """Raise FormatError unless the ids show that the guessed dtype of a raw file is right.
+    """Raise FormatError if the dtype of a file is a guess from the size of a raw file that the ids do not confirm.
 
     Halves of uint32 ids differ: the upper ones are below 16, the lower ones are not. Halves of pairs of uint16 ids, and
     uint16 ids at even and odd places, are alike.
     """
+    if tokens.format != "bin" or states_dtype(tokens):
+        return
     largest, n_seen = [0, 0], 0
     for segment in tokens.segments():
         for block in _halves(segment.open()):

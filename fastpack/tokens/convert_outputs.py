@@ -52,7 +52,8 @@ def output_format(output: PathLike, name: str | None) -> TokenFormat:
     found = next((row for row in FORMATS if row.create is not None and suffix in row.suffixes), None)
     if found is None:
         names = ", ".join(row.name for row in FORMATS if row.create is not None)
-        raise ValueError(f"{os.fspath(output)}: its suffix is not that of a format; pass format=: one of {names}")
+        how = f"pass {spoken('format=')}, one of {names}"
+        raise ValueError(f"{os.fspath(output)}: its suffix is not that of a format; {how}")
     return found
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.io import ByteArray, PathLike, stat_of
+from fastpack.io import ByteArray, PathLike, drop_pages, stat_of
 from fastpack.tokens.token_file import DocumentEnds, SegmentedTokens
 from fastpack.tokens.token_segment import Stamp, TokenSegment, stamp_of
 
 INDEX_ROWS = 1 << 18  # entries of an index that are read or written at once: 2 MiB
+_DROPPED = 1 << 20  # bytes of a map that are released once they are copied
 
 
 class IndexedTokens(SegmentedTokens):
@@ -58,6 +59,8 @@ def read_array(data: ByteArray, offset: int, count: int, dtype: str) -> npt.NDAr
     """Copy `count` values from byte `offset` of a file to aligned memory, wherever they are in the file."""
     out = np.empty(count, dtype)
     out.view(np.uint8)[:] = data[offset : offset + out.nbytes]
+    if out.nbytes >= _DROPPED:
+        drop_pages(data, offset, offset + out.nbytes)
     return out
 
 

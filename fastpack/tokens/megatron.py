@@ -113,7 +113,7 @@ class MegatronTokens(IndexedTokens):
             raise FormatError(path, max(0, min(end, n_tokens * size)), f"a file of {n_tokens * size} bytes", expected)
 
     def _read_document_ends(self) -> DocumentEnds:
-        ends = self.sequence_ends()
+        starts = self.sequence_bounds()
         entries = read_array(self._index, self._documents_at, self._n_documents + 1, "<i8")
         wrong = first_decrease(entries)
         if wrong is not None or entries[0] != 0 or entries[-1] != self.n_sequences:
@@ -122,7 +122,6 @@ class MegatronTokens(IndexedTokens):
             raise FormatError(
                 self.index_path, self._documents_at + 8 * number, f"document entry {entries[number]}", expected
             )
-        starts: DocumentEnds = np.concatenate([np.zeros(1, np.int64), ends])
         found: DocumentEnds = starts[entries[1:]]
         return found
 
@@ -132,12 +131,12 @@ class MegatronTokens(IndexedTokens):
             return self.n_tokens
         return int(read_array(self._index, self._offsets_at + 8 * sequence, 1, "<i8")[0]) // self.dtype.itemsize
 
-    def sequence_ends(self) -> npt.NDArray[np.int64]:
-        """Return the end of each sequence in tokens, int64 [n_sequences], after checking the lengths and offsets.
+    def sequence_bounds(self) -> npt.NDArray[np.int64]:
+        """Return 0 and the end of each sequence in tokens, int64 [n_sequences + 1].
 
-        Raises FormatError if they contradict each other.
+        Raises FormatError if the lengths and offsets contradict each other.
         """
-        ends = np.empty(self.n_sequences, np.int64)
+        bounds = np.zeros(self.n_sequences + 1, np.int64)
         size, before = self.dtype.itemsize, 0
         for first in range(0, self.n_sequences, INDEX_ROWS):
             count = min(INDEX_ROWS, self.n_sequences - first)
@@ -154,9 +153,9 @@ class MegatronTokens(IndexedTokens):
                 found = f"offset {offsets[at]} of sequence {first + at}"
                 where = self._offsets_at + 8 * (first + at)
                 raise FormatError(self.index_path, where, found, f"{expected[at]}, the end of the one before")
-            ends[first : first + count] = block
+            bounds[first + 1 : first + 1 + count] = block
             before = int(block[-1])
-        return ends
+        return bounds
 
 
 class MegatronWriter(PairedTokenWriter):

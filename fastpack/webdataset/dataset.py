@@ -168,6 +168,11 @@ class WebDataset(Dataset):
         self._builder = SampleBuilder(self.path, self._samples, self._options, self._decoder_type)
         self.sample_type, self.subflavors = self._builder.sample_type, self._builder.subflavors
 
+    def _identity(self) -> bytes:
+        if not isinstance(self._samples, TarShards):
+            return b""
+        return repr((self._samples.names, self._samples.counts, self._excluded)).encode()
+
     def __getitem__(self, index: SupportsIndex) -> Any:
         return self._sample(self._position(index))
 

@@ -32,6 +32,7 @@ class Configuration:
     pad: int | None
     reset_position_ids: bool
     eod_mask_loss: bool
+    inter_document_masking: bool = False
 
     def arguments(self, paths: list[str]) -> dict[str, Any]:
         """Return the arguments of `GPTDataset.build`."""
@@ -53,6 +54,7 @@ class Configuration:
             "pad_token_id": self.pad,
             "reset_position_ids": self.reset_position_ids,
             "eod_mask_loss": self.eod_mask_loss,
+            "inter_document_masking": self.inter_document_masking,
         }
 
 

@@ -21,12 +21,12 @@ from fastpack.datasets.gpt.blends import (
 from fastpack.datasets.gpt.document_source import DocumentSource, Numbers
 from fastpack.datasets.gpt.sample_order import Parts, SampleOrder, SampleRules
 from fastpack.datasets.gpt.splits import SPLITS, Split, documents_of, normalized, split_shares
-from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_shards
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.segment_reader import SegmentReader
 from fastpack.datasets.shard_masks import FileMasks
 from fastpack.errors import DataWarning
 from fastpack.io import is_remote
-from fastpack.tokens.common_fingerprint import described_files
+from fastpack.tokens.common_fingerprint import Recorded, described_files
 from fastpack.tokens.megatron import prefix_of
 
 WHOLE = (0.0, 1.0)  # the share of a split that has a blend of its own
@@ -156,7 +156,8 @@ class _SplitBuilder:
         if weights is None:
             requested = [n_samples if len(blend.paths) == 1 else None] * len(blend.paths)
             orders = self._orders(number, blend, share, requested)
-            return self._blended(number, orders, blend, None if len(orders) == 1 else self._by_size(orders, n_samples))
+            make = None if len(orders) == 1 else self._by_size(number, orders, n_samples)
+            return self._blended(number, orders, blend, make)
         if n_samples is None:
             raise ValueError(f"num_samples of {SPLITS[number]} is None: a blend with weights needs a number of samples")
         weights = normalized(weights)
@@ -164,12 +165,14 @@ class _SplitBuilder:
         total = sum(samples_per_file(weights, n_samples))
         return self._blended(number, orders, blend, lambda sizes: weighted_order(weights, sizes, total))
 
-    def _by_size(self, orders: list[SampleOrder], n_samples: int | None) -> Callable[[list[int]], BlendOrder]:
+    def _by_size(
+        self, number: int, orders: list[SampleOrder], n_samples: int | None
+    ) -> Callable[[list[int]], BlendOrder]:
         for order in orders:
             if not order.n_samples:
                 raise ValueError(
-                    f"{order.source.path}: its {order.n_tokens} tokens in this split are too few for a sample: "
-                    "leave it out of the blend"
+                    f"{order.source.path}: its {order.n_tokens} tokens in the {SPLITS[number]} split are too few for a "
+                    "sample: leave it out of the blend"
                 )
         if n_samples is None:
             return exhaustive_order
@@ -184,6 +187,11 @@ class _SplitBuilder:
             documents = documents_of(share, source.n_documents)
             drop_last = SPLITS[number] != "valid" or self._options.drop_last_valid
             order = SampleOrder(source, documents, n_samples, self._options.rules, drop_last)
+            if n_samples and not order.n_tokens:
+                raise ValueError(
+                    f"{source.path}: the {SPLITS[number]} split has no tokens, only documents {documents.start} to "
+                    f"{documents.stop} of {source.n_documents}: pass another split, or 0 for it in num_samples"
+                )
             _warn_of_rounding(order, SPLITS[number])
             orders.append(order)
         return orders

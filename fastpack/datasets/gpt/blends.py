@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,10 +15,12 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.gpt.document_source import Numbers
 from fastpack.datasets.gpt.splits import normalized
+from fastpack.datasets.permutations import index_dtype
 from fastpack.io import PathLike
 
 MAX_DATASETS = 32_766  # dataset numbers are int16
 SURPLUS = 0.005  # of samples that each file of a blend provides beyond its share
+RECENT = 1 << 20  # samples whose files are kept in memory, 2 bytes each
 UNLIMITED = np.iinfo(np.int64).max
 CHECKED = 100_000_000  # steps (samples times files) that are computed at once, to find a file of too few samples
 
@@ -73,7 +76,8 @@ def samples_per_file(weights: Sequence[float], n_samples: int, surplus: float = 
 class BlendOrder:
     """The file of each sample of a blend, and the sample's number there; computed as far as it is asked for.
 
-    Stored are 2 bytes a sample and, for every `interval` samples, the samples of each file before them.
+    Stored are the samples of each file before every `interval` samples, at most an eighth of a byte a sample; what
+    follows is computed again where it is asked for, with the last blocks kept.
 
     Parameters
     ----------
@@ -90,25 +94,46 @@ class BlendOrder:
         self._weights = np.array(weights, np.float64)
         self._limits = self._sizes if n_samples is None else np.full(len(sizes), UNLIMITED)
         self.n_samples = int(self._sizes.sum()) if n_samples is None else n_samples
-        self._interval = max(512, 16 * len(sizes))
+        self._interval = max(512, 32 * len(sizes))
         self._attach()
 
     def _attach(self) -> None:
-        # Memory that is not written to yet takes no space.
         self._lock = threading.Lock()
-        self._files = np.empty(self.n_samples, np.int16)
-        self._before = np.empty((-(-self.n_samples // self._interval), len(self._sizes)), np.int64)
-        self._counts = np.zeros(len(self._sizes), np.int64)
-        self._computed = 0
+        # Memory that is not written to yet takes no space.
+        shape = -(-self.n_samples // self._interval), len(self._sizes)
+        self._before = np.empty(shape, index_dtype(self.n_samples))
+        self._counts = np.zeros(len(self._sizes), np.int64)  # after the blocks that are computed
+        self._n_computed = 0
+        self._recent: OrderedDict[int, npt.NDArray[np.int16]] = OrderedDict()
 
-    def _compute(self, end: int) -> None:
-        with self._lock:
-            while self._computed < end:
-                first = self._computed
-                self._before[first // self._interval] = self._counts
-                out = self._files[first : first + self._interval]
-                kernels.blend_datasets(self._weights, self._limits, first, self._counts, out)
-                self._computed = first + len(out)
+    def _block(self, number: int) -> npt.NDArray[np.int16]:
+        """Return the files of the samples of a block; the lock is held."""
+        if number in self._recent:
+            self._recent.move_to_end(number)
+            return self._recent[number]
+        while self._n_computed < number:
+            self._next_block()
+        if number == self._n_computed:
+            files = self._next_block()
+        else:
+            files = self._computed(number, self._before[number].astype(np.int64))
+        self._recent[number] = files
+        if len(self._recent) * self._interval > max(RECENT, self._interval):
+            self._recent.popitem(last=False)
+        return files
+
+    def _next_block(self) -> npt.NDArray[np.int16]:
+        self._before[self._n_computed] = self._counts
+        files = self._computed(self._n_computed, self._counts)
+        self._n_computed += 1
+        return files
+
+    def _computed(self, number: int, counts: Numbers) -> npt.NDArray[np.int16]:
+        """Return the files of a block, given the samples of each file before it, which advance."""
+        first = number * self._interval
+        files = np.empty(min(self._interval, self.n_samples - first), np.int16)
+        kernels.blend_datasets(self._weights, self._limits, first, counts, files)
+        return files
 
     def first_exhausted(self) -> int | None:
         """Return the number of the first file that has fewer samples than the blend takes of it.
@@ -119,17 +144,21 @@ class BlendOrder:
             return None  # no file is ever more than one sample ahead of its share
         if self.n_samples * len(self._sizes) > CHECKED:
             return None
-        self._compute(self.n_samples)
+        with self._lock:
+            while self._n_computed < len(self._before):
+                self._next_block()
         short = np.flatnonzero(self._counts > self._sizes)
         return int(short[0]) if len(short) else None
 
     def locate(self, samples: Numbers) -> tuple[npt.NDArray[np.int64], Numbers]:
         """Return the file of each sample, and its number there; IndexError if the file has fewer samples."""
-        self._compute(int(samples.max()) + 1 if len(samples) else 0)
-        files, numbers = self._files[samples].astype(np.int64), np.empty_like(samples)
-        for k, (sample, file) in enumerate(zip(samples.tolist(), files.tolist(), strict=True)):
-            block, start = sample // self._interval, sample // self._interval * self._interval
-            numbers[k] = self._before[block, file] + np.count_nonzero(self._files[start:sample] == file)
+        files, numbers = np.empty_like(samples), np.empty_like(samples)
+        with self._lock:
+            for k, sample in enumerate(samples.tolist()):
+                number, within = divmod(sample, self._interval)
+                block = self._block(number)
+                files[k] = file = block[within]
+                numbers[k] = self._before[number, file] + np.count_nonzero(block[:within] == file)
         if bool((numbers >= self._sizes[files]).any()):
             file = int(files[(numbers >= self._sizes[files]).argmax()])
             raise IndexError(
@@ -138,7 +167,7 @@ class BlendOrder:
         return files, numbers
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_lock", "_files", "_before", "_counts", "_computed")
+        left_out = ("_lock", "_before", "_counts", "_n_computed", "_recent")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

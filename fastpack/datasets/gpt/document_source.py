@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from fastpack.errors import FormatError
 from fastpack.io import PathLike
-from fastpack.tokens.convert_dtypes import open_checked
+from fastpack.tokens.convert_dtypes import check_token_dtype
 from fastpack.tokens.formats import open_tokens
+from fastpack.tokens.indexed_tokens import INDEX_ROWS
 from fastpack.tokens.megatron import MegatronTokens
 from fastpack.tokens.token_file import TokenFile
 
@@ -29,8 +30,8 @@ class DocumentSource:
 
     def __init__(self, path: PathLike, eos_token_id: int | None) -> None:
         self.path, self._eos = os.fspath(path), eos_token_id
-        open_checked(path).close()
         self._attach()
+        check_token_dtype(self.tokens)
 
     def _attach(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +56,7 @@ class DocumentSource:
             return self.tokens.tokens_before(documents.stop) - self.tokens.tokens_before(documents.start)
         starts, ends = self.bounds()
         chosen = slice(documents.start, documents.stop)
-        return int((ends[chosen] - starts[chosen]).sum())
+        return int(ends[chosen].sum() - starts[chosen].sum())
 
     def bounds(self) -> tuple[Numbers, Numbers]:
         """Return the first token of each document, and its end (exclusive): int64 [n_documents] each."""
@@ -65,17 +66,26 @@ class DocumentSource:
         return self._bounds
 
     def _read_bounds(self) -> tuple[Numbers, Numbers]:
-        if isinstance(self.tokens, MegatronTokens):
-            ends = self.tokens.sequence_ends()
-        elif self.tokens.is_contiguous():
-            ends = self.tokens.document_ends()
+        tokens = self.tokens
+        bounds = tokens.sequence_bounds() if isinstance(tokens, MegatronTokens) else self._read_contiguous()
+        if bounds is not None:
+            starts, ends = bounds[:-1], bounds[1:]
         else:
-            rows = self.tokens.document_rows()
-            return np.ascontiguousarray(rows[:, 0]), rows[:, 0] + rows[:, 1]
-        bounds = np.zeros(len(ends) + 1, np.int64)
-        bounds[1:] = ends
-        self.tokens.close()  # which releases its own copy of the ends
-        return bounds[:-1], bounds[1:]
+            rows = tokens.document_rows()
+            starts, ends = np.ascontiguousarray(rows[:, 0]), rows[:, 0] + rows[:, 1]
+        tokens.close()  # which releases its own copy of the index
+        return starts, ends
+
+    def _read_contiguous(self) -> Numbers | None:
+        """Return 0 and the end of each document, by blocks; None if documents do not follow each other."""
+        bounds = np.zeros(self.n_documents + 1, np.int64)
+        for first in range(0, self.n_documents, INDEX_ROWS):
+            rows = self.tokens.document_rows(first, first + INDEX_ROWS)
+            block = bounds[first + 1 : first + 1 + len(rows)]
+            np.add(rows[:, 0], rows[:, 1], out=block)
+            if not np.array_equal(rows[:, 0], bounds[first : first + len(rows)]):
+                return None
+        return bounds
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_eos": self._eos, "state": self._state()}

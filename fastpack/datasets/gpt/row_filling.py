@@ -80,7 +80,7 @@ class RowFiller:
             rows, columns, lengths = rows[which], columns[which], lengths[which]
         positions = arrays.get("position_ids") if self._rules.by_document else None
         shown = np.minimum(lengths, self._length - columns)
-        tokens = (rows, columns, shown, rows, 0, group.dtype_selector, arrays["tokens"], None, None, positions)
+        tokens = (rows, columns, shown, shown, rows, 0, group.dtype_selector, arrays["tokens"], None, None, positions)
         misfit = kernels.fill_segments(group.addresses, *tokens)
         if "labels" in arrays:
             skipped = ((columns == 0) & (lengths > 0)).astype(np.int64)  # the first token of a row is no label

@@ -82,8 +82,6 @@ class SampleOrder:
         self._chosen = documents
         per_epoch = source.n_tokens_of(documents)
         length, extra = rules.sequence_length, rules.extra
-        if n_requested and not per_epoch:
-            raise ValueError(f"{source.path}: documents {documents.start} to {documents.stop} have no tokens")
         self.n_epochs = -(-((n_requested or 0) * length + extra) // per_epoch) if per_epoch and n_requested else 1
         self.n_tokens = self.n_epochs * per_epoch
         available = max(0, self.n_tokens - extra)
@@ -115,8 +113,9 @@ class SampleOrder:
 
     def _computed(self) -> _Indices:
         generator, per_epoch = LegacyGenerator(self.rules.seed), len(self._chosen)
-        documents = np.empty(self.n_epochs * per_epoch, np.int32)
-        documents.reshape(self.n_epochs, per_epoch)[:] = np.arange(self._chosen.start, self._chosen.stop)
+        documents = np.arange(self._chosen.start, self._chosen.stop, dtype=np.int32)
+        if self.n_epochs > 1:
+            documents = np.tile(documents, self.n_epochs)
         before, n_together = self._before_final, len(documents)
         if before is not None:
             n_together -= per_epoch

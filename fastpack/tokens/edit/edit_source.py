@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastpack.errors import FormatError, spoken
 from fastpack.io import PathLike, as_path
-from fastpack.tokens.common_fingerprint import warn_of_other_eos
-from fastpack.tokens.convert_dtypes import check_guess, states_dtype
+from fastpack.tokens.common_fingerprint import warn_of_other_eos_in
+from fastpack.tokens.convert_dtypes import check_guess
 from fastpack.tokens.formats import format_named, formats_of
 from fastpack.tokens.token_file import TokenFile
 
@@ -28,7 +28,7 @@ def open_source(path: PathLike, eos_token_id: int | None = None, *, checked: boo
         )
     if not row.stores_documents and not checked:
         _check_flat(file)
-        warn_of_other_eos(file, eos_token_id)
+        warn_of_other_eos_in(file, eos_token_id)
     return file
 
 
@@ -37,9 +37,8 @@ def _check_flat(file: TokenFile) -> None:
         if not segment.plain or segment.dtype.kind not in "ui":
             found = f"an array of {segment.dtype}" if segment.plain else "an unusual header of .npy"
             raise FormatError(segment.path, 0, found, "a flat array of integers: convert it first")
-    if file.format == "bin" and not states_dtype(file):
-        try:
-            check_guess(file)
-        except FormatError as error:
-            expected = f"a dtype that its ids show: convert it first, with {spoken('dtype=')}"
-            raise FormatError(error.path, 0, error.found, expected) from None
+    try:
+        check_guess(file)
+    except FormatError as error:
+        expected = f"a dtype that its ids show: convert it first, with {spoken('dtype=')}"
+        raise FormatError(error.path, 0, error.found, expected) from None

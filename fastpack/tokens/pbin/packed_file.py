@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.display import Described, facts
-from fastpack.io import ByteArray, PathLike, bytes_behind, mapped, open_bytes, pickled_index, stat_of
+from fastpack.io import ByteArray, PathLike, bytes_behind, drop_pages, mapped, open_bytes, pickled_index, stat_of
 from fastpack.item_numbers import item_number
 from fastpack.tokens.loss_mask import mask_of_files
 from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, check_range, find_layout, read_layout, settle
@@ -200,6 +200,7 @@ class PackedFile(Described):
         if layout.generation == 0:
             raise ValueError(f"{self.path}: packed files of generation 0 have no index")
         rows = pickled_index.decode(file[layout.index_offset :], self.path, layout.index_offset)
+        drop_pages(file, layout.index_offset, len(file))
         layout = settle(rows, layout, is_certain=self._asked is not None)
         if self._check:
             check_range(rows, layout, self.path)

@@ -14,7 +14,7 @@ import pytest
 from megatron_corpora import Configuration, digest, random_configuration, write_corpora, write_megatron
 
 import fastpack
-from fastpack.datasets.gpt.blends import parse_blend
+from fastpack.datasets.gpt.blends import exhaustive_order, parse_blend, weighted_order
 from fastpack.datasets.gpt.splits import split_shares
 
 LENGTHS = [9, 1, 14, 30, 2, 7, 21, 5, 16, 3, 12, 8]
@@ -221,6 +221,25 @@ def test_blends_with_weights_have_the_share_of_each_file(tmp_path: Path) -> None
     assert len(by_size) == 3 * ((sum(LENGTHS) - 1) // L)
 
 
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_the_order_of_a_blend_is_the_same_from_every_block(
+    exhaustive: bool, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [700, 1, 2500, 300]
+    order = exhaustive_order(sizes) if exhaustive else weighted_order([7, 0.01, 25, 3], [9000] * 4, 3501)
+    files, numbers = order.locate(np.arange(order.n_samples))
+    assert np.bincount(files).tolist() == (sizes if exhaustive else [700, 1, 2500, 300])
+    for file in range(4):
+        assert numbers[files == file].tolist() == list(range(np.count_nonzero(files == file)))
+    monkeypatch.setattr("fastpack.datasets.gpt.blends.RECENT", 0)  # one block is kept
+    places = np.random.default_rng(1).permutation(order.n_samples)[:300]
+    again = pickle.loads(pickle.dumps(order))
+    for one in (order, again):
+        found = one.locate(places)
+        assert np.array_equal(found[0], files[places])
+        assert np.array_equal(found[1], numbers[places])
+
+
 def test_blends_per_split_take_whole_files(tmp_path: Path) -> None:
     one, other = corpus(tmp_path), corpus(tmp_path, LENGTHS[::-1], name="other")
     train, valid, test = build(None, blend_per_split=[one, [1, one, 1, other], None], num_samples=(5, 6, 7), split=None)
@@ -252,7 +271,7 @@ def test_files_of_a_blend_are_not_kept_open(tmp_path: Path) -> None:
         ({"compat": "gpt"}, "'megatron' or None"),
         ({"eod_mask_loss": True}, "need eod_token_id"),
         ({"blend_per_split": [None] * 3}, "pass blend, or blend_per_split"),
-        ({"num_samples": (1, 1, 1), "split": "1000,1,1"}, "documents 12 to 12 have no tokens"),
+        ({"num_samples": (1, 1, 1), "split": "1000,1,1"}, "valid split has no tokens, only documents 12 to 12 of 12"),
     ],
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -273,7 +292,7 @@ def test_wrong_blends_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a number of samples"):
         build([1, path], num_samples=(None, 0, 0))
     short = corpus(tmp_path, [3, 2], name="short")
-    with pytest.raises(ValueError, match="short: its 5 tokens in this split are too few"):
+    with pytest.raises(ValueError, match="short: its 5 tokens in the train split are too few"):
         build([path, short], split="1,0,0")
     with pytest.raises(FileNotFoundError):
         build(str(tmp_path / "missing"))
