@@ -99,38 +99,46 @@ cdef inline int give(
     return GOOD
 
 
+cdef int count(
+    const uint64_t[:, ::1] tree, bint mixed, uint64_t position, uint64_t *below, int64_t *counts, Py_ssize_t n_sources
+) noexcept nogil:
+    cdef Py_ssize_t row = tree.shape[0] - 1
+    cdef uint64_t own, before
+    cdef int fault = give(tree[row, 2], row, position, below, counts, n_sources)
+    while row > 0 and fault == GOOD:
+        row -= 1
+        own = below[row]
+        if tree[row, 0] < 2:
+            return BAD_SHARE
+        divide(own, tree[row, 0], tree[row, 1], mixed, &before)
+        fault = give(tree[row, 2], row, before, below, counts, n_sources)
+        if fault == GOOD:
+            fault = give(tree[row, 3], row, own - before, below, counts, n_sources)
+    return fault
+
+
 def share_counts(
     const uint64_t[:, ::1] tree not None,
     bint mixed,
-    uint64_t n,
+    const int64_t[::1] positions not None,
     uint64_t[::1] below not None,
-    int64_t[::1] counts not None,
+    int64_t[:, ::1] counts not None,
 ):
-    """Write how many of the first n positions each source has.
+    """Write how many of the positions before each of some positions each source has.
 
     See `fastpack.kernels.shares_np.share_counts`.
     """
-    cdef Py_ssize_t row, k = tree.shape[0], n_sources = counts.shape[0]
-    cdef uint64_t own, units, before
-    cdef int64_t nothing = 0
-    cdef int64_t *counted = &counts[0] if n_sources else &nothing
-    cdef int fault
-    if not k or tree.shape[1] != 4 or below.shape[0] != k:
-        raise ValueError("a tree [k, 4] of k > 0 rows, and room for k numbers, are needed")
+    cdef Py_ssize_t i, k = tree.shape[0], n = positions.shape[0], n_sources = counts.shape[1]
+    cdef int fault = GOOD
+    if not k or tree.shape[1] != 4 or below.shape[0] != k or counts.shape[0] != n:
+        raise ValueError("a tree [k, 4] of k > 0 rows, room for k numbers, and counts [n, sources] are needed")
+    if n and not n_sources:
+        fault = BAD_SIDE
     with nogil:
-        fault = give(tree[k - 1, 2], k - 1, n, &below[0], counted, n_sources)
-        row = k - 2
-        while row >= 0 and fault == GOOD:
-            own = below[row]
-            units = tree[row, 0]
-            if units < 2:
-                fault = BAD_SHARE
+        for i in range(n):
+            if fault != GOOD:
                 break
-            divide(own, units, tree[row, 1], mixed, &before)
-            fault = give(tree[row, 2], row, before, &below[0], counted, n_sources)
-            if fault == GOOD:
-                fault = give(tree[row, 3], row, own - before, &below[0], counted, n_sources)
-            row -= 1
+            fault = count(tree, mixed, <uint64_t> positions[i], &below[0], &counts[i, 0], n_sources)
     check(fault)
 
 

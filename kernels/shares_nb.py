@@ -94,20 +94,21 @@ def _give(side, row, number, below, counts):
 
 
 @jit
-def share_counts(tree, mixed, n, below, counts):
-    """Write how many of the first n positions each source has.
+def share_counts(tree, mixed, positions, below, counts):
+    """Write how many of the positions before each of some positions each source has.
 
     See `fastpack.kernels.shares_np.share_counts`.
     """
     k = len(tree)
-    if not k or len(below) != k or tree.shape[1] != 4:
-        raise ValueError("a tree [k, 4] of k > 0 rows, and room for k numbers, are needed")
-    _give(tree[k - 1, 2], k - 1, np.uint64(n), below, counts)
-    for row in range(k - 2, -1, -1):
-        own = below[row]
-        _, before = _divide(own, tree[row, 0], tree[row, 1], mixed)
-        _give(tree[row, 2], row, before, below, counts)
-        _give(tree[row, 3], row, own - before, below, counts)
+    if not k or len(below) != k or tree.shape[1] != 4 or len(counts) != len(positions):
+        raise ValueError("a tree [k, 4] of k > 0 rows, room for k numbers, and counts [n, sources] are needed")
+    for i in range(len(positions)):
+        _give(tree[k - 1, 2], k - 1, np.uint64(positions[i]), below, counts[i])
+        for row in range(k - 2, -1, -1):
+            own = below[row]
+            _, before = _divide(own, tree[row, 0], tree[row, 1], mixed)
+            _give(tree[row, 2], row, before, below, counts[i])
+            _give(tree[row, 3], row, own - before, below, counts[i])
 
 
 @jit
@@ -134,5 +135,5 @@ def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> Non
     """Compile; the arguments do not matter here."""
     tree, one = np.empty((1, 4), np.uint64), np.zeros(1, np.int64)
     share_tree(one, np.ones(1), np.uint64(0), tree)
-    share_counts(tree, True, 1, np.empty(1, np.uint64), one.copy())
+    share_counts(tree, True, one, np.empty(1, np.uint64), np.zeros((1, 1), np.int64))
     share_sources(tree, True, one, one.copy(), one.copy())

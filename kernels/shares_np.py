@@ -42,28 +42,36 @@ def share_tree(sources: npt.NDArray[np.int64], sums: npt.NDArray[np.float64], ke
     tree[k - 1] = 0, 0, heap[0][2], 0
 
 
-def share_counts(tree: Tree, mixed: bool, n: int, below: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> None:
-    """Write how many of the first n positions each source has.
+def share_counts(
+    tree: Tree,
+    mixed: bool,
+    positions: npt.NDArray[np.int64],
+    below: npt.NDArray[np.uint64],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """Write how many of the positions before each of some positions each source has.
 
-    mixed: select a position of each group by the keys; otherwise the middle one. below: uint64 [k], room. counts: int64
-    [sources]; those of sources that the tree lacks are kept. Raises ValueError for a tree with other sides.
+    mixed: select a position of each group by the keys; otherwise the middle one. positions: int64 [n]. below: uint64
+    [k], room. counts: int64 [n, sources]; those of sources that the tree lacks are kept. Raises ValueError for a tree
+    with other sides.
     """
 
-    def give(side: int, row: int, number: int) -> None:
-        _check_side(side, row, len(counts))
+    def give(side: int, row: int, number: int, own_counts: npt.NDArray[np.int64]) -> None:
+        _check_side(side, row, len(own_counts))
         if side < NODE:
-            counts[side] = number
+            own_counts[side] = number
         else:
             below[side - NODE] = number
 
-    if not len(tree) or len(below) != len(tree):
-        raise ValueError("a tree [k, 4] of k > 0 rows, and room for k numbers, are needed")
-    give(int(tree[-1, 2]), len(tree) - 1, n)
-    for row in range(len(tree) - 2, -1, -1):
-        units, key, few, many = tree[row].tolist()
-        before = _divide(int(below[row]), units, key, mixed)[1]
-        give(few, row, before)
-        give(many, row, int(below[row]) - before)
+    if not len(tree) or len(below) != len(tree) or len(counts) != len(positions):
+        raise ValueError("a tree [k, 4] of k > 0 rows, room for k numbers, and counts [n, sources] are needed")
+    for position, own_counts in zip(positions.tolist(), counts, strict=True):
+        give(int(tree[-1, 2]), len(tree) - 1, position, own_counts)
+        for row in range(len(tree) - 2, -1, -1):
+            units, key, few, many = tree[row].tolist()
+            before = _divide(int(below[row]), units, key, mixed)[1]
+            give(few, row, before, own_counts)
+            give(many, row, int(below[row]) - before, own_counts)
 
 
 def share_sources(

@@ -82,6 +82,15 @@ class NumberedFiles:
 
 
 @runtime_checkable
+class NamedSamples(Protocol):
+    """A dataset whose samples have names, such as the keys of a `WebDataset`."""
+
+    def _sample_names(self, index: Numbers, /) -> list[dict[str, Any]]:
+        """Return what names each of the samples, as JSON values."""
+        ...
+
+
+@runtime_checkable
 class OpenFiles(Protocol):
     """A traceable dataset that opens its token files itself, with the document boundaries that it uses."""
 

@@ -12,7 +12,7 @@ from fastpack import kernels
 from fastpack.datasets.base import Indices, RowDataset
 from fastpack.datasets.document_table import DocumentTable
 from fastpack.datasets.file_spans import NumberedFiles, RowSpans
-from fastpack.datasets.loss_labels import IGNORED
+from fastpack.datasets.loss_labels import IGNORED, Places, mask_places
 from fastpack.datasets.outputs import LOSS_MASK, OUTPUTS, PAIR_OUTPUTS, ROW_OUTPUTS, WHOLE_OUTPUTS, Arrays
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import PlannedRows
@@ -234,9 +234,9 @@ class PlannedDataset(NumberedFiles, RowDataset):
     def _identity(self) -> bytes:
         plan = self.plan
         counts = [(source.n_documents, source.n_tokens) for source in plan.sources]
-        return repr(
-            (plan.seq_length, plan.pad_to_multiple, plan.algorithm, plan.long, plan.seed, plan.n_segments, counts)
-        ).encode()
+        known = (plan.seq_length, plan.algorithm, plan.long, plan.seed, plan.n_segments, counts)
+        # Runs were described before plans could pad documents.
+        return repr(known if plan.pad_to_multiple == 1 else (*known, plan.pad_to_multiple)).encode()
 
     def _segments(self, index: Numbers) -> Segments:
         self._check_open()
@@ -268,15 +268,12 @@ class PlannedDataset(NumberedFiles, RowDataset):
         """Set the labels of tokens that do not count to -100; the last label of a segment is -100 anyway."""
         if not self._masks.exist:
             return
-        files = np.searchsorted(self._reader.first_tokens, places.first, side="right") - 1
-        starts = places.first - self._reader.first_tokens[files]
-        targets = places.row if rows is None else rows[places.row]
         chosen = (places.first >= 0) & (places.length > 1)
-        fields = (files, starts + 1, targets, places.column, places.length - 1)
-        for file, start, row, column, length in zip(*(field[chosen].tolist() for field in fields), strict=True):
-            mask = self._masks.of(file)
-            if mask is not None:
-                labels[row, column : column + length][~mask.read(start, start + length)] = IGNORED
+        first, row, column, length = (field[chosen] for field in places[:4])
+        files = np.searchsorted(self._reader.first_tokens, first, side="right") - 1
+        starts = first - self._reader.first_tokens[files] + 1  # a label is the next token
+        targets = row if rows is None else rows[row]
+        mask_places(self._masks, Places(files, starts, length - 1, targets, column), labels, IGNORED)
 
     def _places(self, index: Numbers) -> _Places:
         """Return where the segments of rows come from and go; FormatError for tokens that a document does not have."""

@@ -174,10 +174,10 @@ def _packing(measured: Sequence[FileFacts]) -> list[dict[str, Any]] | None:
             row["documents_cut"] = sum(one.cut[seq_len] for one in packed) / table.documents
             row["padding"] = table.missing(seq_len) / (table.documents * seq_len)
             row["cut_off"] = table.beyond(seq_len) / max(1, table.total)
-            for name in PACKED:
-                planned = estimate_bins(table, seq_len, name, "split")
+            found = {name: estimate_bins(table, seq_len, name, "split") for name in PACKED}
+            for name, planned in found.items():
                 row[f"{name}_rows"], row[f"{name}_padding"] = planned.rows, planned.padding_share
-            row["best_fit_cut"] = (planned.documents_cut or 0) / table.documents
+            row["best_fit_cut"] = (found["best_fit"].documents_cut or 0) / table.documents
         rows.append(row)
     return rows
 

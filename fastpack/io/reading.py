@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastpack.errors import JobError
 from fastpack.io import stores as remote
 from fastpack.io.file_reader import FileReader, RangeStream
+from fastpack.io.held_pages import HeldPages
 from fastpack.io.if_exists import CHECKSUMS, PathLike
 from fastpack.io.mapping import Mapping
 from fastpack.io.paths import is_remote, plain_path
@@ -88,6 +89,12 @@ def open_reader(
     if is_remote(path):
         return ObjectReader(plain_path(path), status if isinstance(status, remote.Status) else None, checked=checked)
     return FileReader(plain_path(path))
+
+
+def note_pages(reader: Reader, pages: HeldPages, position: int, start: int, end: int, at: int) -> None:
+    """Call `ObjectReader.note_pages` for an object in a store."""
+    if isinstance(reader, ObjectReader):
+        reader.note_pages(pages, position, start, end, at)
 
 
 class ByteArray(Protocol):

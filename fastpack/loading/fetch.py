@@ -107,8 +107,9 @@ def output_names(dataset: Any, options: BatchOptions) -> list[str]:
 
 def warm_kernels(dataset: Any, options: BatchOptions, n_samples: Callable[[], int]) -> None:
     """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
-    is_main = multiprocessing.parent_process() is None and options.context_parallel is None
-    if is_main and isinstance(dataset, BatchDataset) and len(dataset):
+    is_main = multiprocessing.parent_process() is None
+    has_rows = options.collate_fn is None and options.context_parallel is None
+    if is_main and has_rows and isinstance(dataset, BatchDataset) and len(dataset):
         arrays = dataset.new_outputs(1, **(batch_arguments(dataset, options) or {})).values()
         n_tokens = max((array.size for array in arrays if array is not None), default=0)
         if n_samples() * n_tokens >= WARM_TOKENS:

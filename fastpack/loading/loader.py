@@ -216,16 +216,31 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
             self._begin(self._position.plan_or_next_epoch)
         return self
 
-    def _begin(self, make_plan: Callable[[], BatchPlan], check: bool = True) -> None:
+    def _begin(self, make_plan: Callable[[], BatchPlan]) -> None:
         for producer in self._producers:  # kept until it is replaced: an interrupt here is not the end of the epoch
             producer.end()
         plan, source = make_plan(), as_batch_dataset(self.dataset)
-        if check and source.check_unchanged is not None:
+        if source.check_unchanged is not None:
             source.check_unchanged()
+        self._producers[:] = [self._new_producer(plan)]
+        self._record(plan)
+
+    def _plan_again(self) -> None:
+        """Follow a change of the run; batches are produced ahead again once a batch was taken without a change."""
+        plan = self._position.plan()
+        if self._producers[0].fetch is not self._fetch or not self._producers[0].follow(plan):
+            self._producers[0].end()
+            self._producers[:] = [self._new_producer(plan)]
+            self._producers[0].follow(plan)
+        self._record(plan)
+
+    def _new_producer(self, plan: BatchPlan) -> Producer:
+        hint = self._fetch.will_need or as_batch_dataset(self.dataset).will_need
+        return Producer(plan, self._fetch, self.prefetch, hint)
+
+    def _record(self, plan: BatchPlan) -> None:
         self._progress.plan()
         self._batch_plan, self._planned = plan, self._progress.revision
-        hint = self._fetch.will_need or source.will_need
-        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, hint)]
 
     def __next__(self) -> BatchT:
         with self._lock:  # threads take batches in turn
@@ -234,7 +249,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
             if self._producers[0].lost:
                 self._begin(self._position.plan)
             elif self._planned != self._progress.revision:
-                self._begin(self._position.plan, check=False)
+                self._plan_again()
             self._pool.next_batch()
             produced = self._producers[0].get()
             if produced is None:

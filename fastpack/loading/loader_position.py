@@ -8,7 +8,6 @@ from typing import Any
 from fastpack.loading.adapters import SamplerAdapter, as_resumable_sampler
 from fastpack.loading.batch_numbers import batches_of
 from fastpack.loading.progress import Progress
-from fastpack.loading.protocols import ResumableSampler
 from fastpack.loading.resume import HOW_TO_CONTINUE, EpochPosition, LoaderShape, check_order, json_fingerprint
 from fastpack.loading.run_record import BatchPlan
 
@@ -18,6 +17,8 @@ class LoaderPosition:
 
     Attributes
     ----------
+    sampler : ResumableSampler
+        The sampler, adapted if it is not one of fastpack.
     epoch : int
         The current epoch.
     yielded : int
@@ -31,17 +32,13 @@ class LoaderPosition:
     _start: EpochPosition
 
     def __init__(self, dataset: Any, sampler: Any, batch_size: int, elastic: bool) -> None:
-        self._dataset, self._sampler, self._batch_size, self._elastic = dataset, sampler, batch_size, elastic
-        self.progress = Progress(sampler, batch_size)
+        self._dataset, self._batch_size, self._elastic = dataset, batch_size, elastic
+        self.sampler = as_resumable_sampler(sampler)
+        self.progress = Progress(self.sampler, batch_size)
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         # Megatron's samplers may start anywhere.
         start: tuple[int, EpochPosition | None] = getattr(self.sampler, "first_position", lambda: (0, None))()
         self._go_to(*start)
-
-    @property
-    def sampler(self) -> ResumableSampler:
-        """The sampler, adapted if it is not one of fastpack."""
-        return as_resumable_sampler(self._sampler)
 
     @property
     def batches_yielded(self) -> int:
@@ -54,6 +51,7 @@ class LoaderPosition:
         if self._order_to_check is not None:
             check_order(self._order_to_check, json_fingerprint(sampler.fingerprint()), HOW_TO_CONTINUE)
             self._order_to_check = None
+        self.progress.forget_ahead()
         sampler.set_epoch(self.epoch)
         sampler.forget_resume()
         position = self._in_epoch()

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.permutations import feistel_keys
+from fastpack.datasets.permutations import feistel_state, splitmix
 from fastpack.errors import FastpackError
 from fastpack.loading.mixture_encoding import Changes, decode_changes, encode_changes
 from fastpack.loading.mixture_schedule import SCHEDULE_STREAM, ShareSchedule
@@ -42,10 +42,17 @@ class MixtureHistory:
         From position 0 on, as `rounded_shares` returns them.
     seed, shuffle
         Those of the sampler.
+
+    Attributes
+    ----------
+    state : int
+        The state of the seed's permutations.
+    shuffle : bool
+        Whether the order is shuffled.
     """
 
     def __init__(self, shares: Shares, seed: int, shuffle: bool) -> None:
-        self._seed, self._shuffle = seed, shuffle
+        self.state, self.shuffle = feistel_state(seed, 0), shuffle
         self._positions, self._shares = [0], [shares]
         self._drawn = [np.zeros(len(shares), np.int64)]  # by each source before each change
         self._schedules: dict[int, ShareSchedule] = {}  # by position of the change
@@ -113,11 +120,24 @@ class MixtureHistory:
         width = max(len(counts), len(self._drawn[segment]))
         return _widened(counts, width) + _widened(self._drawn[segment], width)
 
+    def counts_at(self, positions: npt.NDArray[np.int64]) -> Counts:
+        """Return `counts` of ascending positions, int64 [n, sources]."""
+        last = len(self._positions) - 1
+        if positions[0] < self._positions[last]:
+            rows = [self.counts(position) for position in positions.tolist()]
+            return np.stack([_widened(row, max(map(len, rows))) for row in rows])
+        counts = self._schedule(last).counts_at(positions - self._positions[last])
+        drawn = self._drawn[last]
+        if len(drawn) > counts.shape[1]:
+            counts = np.pad(counts, ((0, 0), (0, len(drawn) - counts.shape[1])))
+        counts[:, : len(drawn)] += drawn
+        return counts
+
     def _schedule(self, segment: int) -> ShareSchedule:
         position = self._positions[segment]
         found = self._schedules.get(position)
         if found is None:
-            key = int(feistel_keys(self._seed, 0, SCHEDULE_STREAM + position)[0]) if self._shuffle else None
+            key = splitmix(splitmix(self.state ^ SCHEDULE_STREAM + position)) if self.shuffle else None
             found = self._schedules[position] = ShareSchedule(self._shares[segment], key)
         return found
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.permutations import FeistelOrder, Indices, feistel_state, index_dtype
+from fastpack.datasets.permutations import FeistelOrder, Indices, index_dtype
 from fastpack.loading.mixture_history import MixtureHistory
 from fastpack.loading.order import Order, StraightOrder
 
@@ -84,18 +84,14 @@ class ScheduledMixture:
 
     def __init__(
         self,
-        sizes: Sequence[int],
-        offsets: Sequence[int],
+        sizes: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
         history: MixtureHistory,
         start: int,
-        seed: int,
-        shuffle: bool,
     ) -> None:
         self.n = UNBOUNDED
-        self._sizes, self._offsets = np.array(sizes, np.int64), np.array(offsets, np.int64)
-        self._dtype = index_dtype(offsets[-1] + sizes[-1])
-        self._history, self._start, self._shuffle = history, start, shuffle
-        self._state = np.uint64(feistel_state(seed, 0))
+        self._sizes, self._offsets, self._history, self._start = sizes, offsets, history, start
+        self._dtype = index_dtype(int(offsets[-1] + sizes[-1]))
 
     def take(self, first: int, step: int, count: int) -> Indices:
         """Return the samples at positions first, first + step, ..., `count` of them."""
@@ -105,5 +101,6 @@ class ScheduledMixture:
         """Return the samples at these positions."""
         out = np.empty(len(positions), self._dtype)
         sources, draws = self._history.draws(positions + self._start)
-        kernels.draw_samples(sources, draws, self._sizes, self._offsets, self._state, self._shuffle, out)
+        state, shuffle = np.uint64(self._history.state), self._history.shuffle
+        kernels.draw_samples(sources, draws, self._sizes, self._offsets, state, shuffle, out)
         return out

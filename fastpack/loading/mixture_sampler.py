@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fastpack.loading import mixing
 from fastpack.loading.mixture_epochs import MixtureEpochs
-from fastpack.loading.mixture_history import MixtureHistory
+from fastpack.loading.mixture_history import MixtureHistory, rounded_shares
 from fastpack.loading.mixture_sources import MixtureSources
 from fastpack.loading.resume import json_fingerprint
 
@@ -221,15 +221,15 @@ class MixtureSampler(MixtureEpochs):
             raise
 
     def _set_weights(self, weights: Sequence[float], temperature: float) -> None:
+        probs = self._sources.probabilities(weights, temperature)
         if self.no_repeat:
-            self._sources.shares(weights, temperature)
-        self.weights, self.temperature = list(weights), temperature
-        self.probs = self._sources.probabilities(weights, temperature)
-        self.target_counts = self._targets(self.probs, self.num_replicas)
-        self.num_samples = sum(self.target_counts)
+            self._shares = rounded_shares(self._sources.shares(probs))
+        self.weights, self.temperature, self.probs = list(weights), temperature, probs
         if self.no_repeat:
+            self.num_samples = self._sources.available(self.num_replicas, self.drop_last)
             self.revision += 1
             return
+        self.num_samples = sum(self.target_counts)
         lost = self.num_samples - self._length_of(self.rank, self.num_replicas, self.target_counts)
         if lost > 0:
             warnings.warn(
@@ -252,12 +252,11 @@ class MixtureSampler(MixtureEpochs):
 
     def _mixture_state(self, whole: bool = False) -> dict[str, Any]:
         """Return the weights, the datasets that were added and removed, and the history of the shares; or all of it."""
-        history = self._history or MixtureHistory(self._shares(), self.seed, self.shuffle)
         return {
             **json_fingerprint({"weights": self.weights, "temperature": self.temperature}),
             **self._sources.state(self._n_original),
             "epoch_start": list(self._epoch_start),
-            "history": history.encoded(whole),
+            "history": self._known_history().encoded(whole),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

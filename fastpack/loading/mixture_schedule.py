@@ -44,6 +44,11 @@ class ShareSchedule:
 
     def counts(self, n: int) -> npt.NDArray[np.int64]:
         """Return how many of the first `n` positions each source has: int64 [sources]."""
-        counts = np.zeros(self._n_sources, np.int64)
-        kernels.share_counts(self._tree, self._mixed, n, np.empty(len(self._tree), np.uint64), counts)
+        counts: npt.NDArray[np.int64] = self.counts_at(np.array([n]))[0]
+        return counts
+
+    def counts_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return how many of the positions before each of these each source has: int64 [n, sources]."""
+        counts = np.zeros((len(positions), self._n_sources), np.int64)
+        kernels.share_counts(self._tree, self._mixed, positions, np.empty(len(self._tree), np.uint64), counts)
         return counts

@@ -20,7 +20,8 @@ MAX_ENCODED = 2048  # bytes of the changes of weights in a state
 MAX_CHANGES = 4096  # that are kept in memory
 
 Counts: TypeAlias = npt.NDArray[np.int64]
-Drawn: TypeAlias = Callable[[int], Counts]  # samples of each source before a position of the run
+# Samples of each source before ascending positions of the run: int64 [n] -> int64 [n, sources].
+Drawn: TypeAlias = Callable[[npt.NDArray[np.int64]], Counts]
 
 
 @dataclass
@@ -158,16 +159,15 @@ class RunRecord:
         if drawn is None:
             return
         if end > self.counted_to:
-            self.counted = self.counts(end, drawn).tolist()
+            (self.counted,) = self.counts([end], drawn).tolist()
         self.counted_to = end if after is None else after
 
-    def counts(self, end: int, drawn: Drawn) -> Counts:
-        """Return the delivered samples of each source before `end` of the run, int64 [sources]."""
-        counts = drawn(max(end, self.counted_to))
+    def counts(self, ends: Sequence[int], drawn: Drawn) -> Counts:
+        """Return the delivered samples of each source before ends in the run, ascending: int64 [ends, sources]."""
+        counts = drawn(np.maximum(ends, self.counted_to))
         if self.counted_to:
-            before = drawn(self.counted_to)
-            counts[: len(before)] -= before
-        counts[: len(self.counted)] += np.array(self.counted, np.int64)
+            counts -= drawn(np.array([self.counted_to]))
+        counts[:, : len(self.counted)] += np.array(self.counted, np.int64)
         return counts
 
     def set_weights(self, step: int, weights: list[float], temperature: float) -> None:

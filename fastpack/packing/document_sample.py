@@ -20,6 +20,7 @@ from fastpack.packing.conversations.sandbox import TemplateFault
 from fastpack.packing.settings import PackSettings, Source
 from fastpack.packing.source_batches import open_source_table, read_batches
 from fastpack.packing.utf8_texts import read_texts
+from fastpack.tokenizers.engines import COMPARED_BYTES, EvenSample
 
 SAMPLE_BYTES = 4 << 20
 PLACES = 32  # positions of a sample, in all sources together
@@ -42,16 +43,18 @@ def sample_texts(settings: PackSettings) -> list[str]:
     return texts
 
 
-def sample_chats(settings: PackSettings, renderer: ChatRenderer) -> list[str]:
-    """Return the texts of at most 4 MiB of conversations from positions in all sources, without faulty ones."""
-    texts: list[str] = []
+def sample_chats(settings: PackSettings, renderer: ChatRenderer) -> EvenSample:
+    """Return the texts of some of at most 4 MiB of conversations from positions in all sources, without faulty ones."""
+    lines: list[bytes] = []
     for source, n_bytes in _shares(settings):
         table = source.format != "jsonl"
-        lines = (row.encode() for row in sample_of_table(source, n_bytes)) if table else _sample_lines(source, n_bytes)
-        for line in lines:
-            with contextlib.suppress(Fault, TemplateFault):
-                texts.append(renderer.sample(line))
-    return texts
+        lines += (row.encode() for row in sample_of_table(source, n_bytes)) if table else _sample_lines(source, n_bytes)
+    n_bytes = sum(map(len, lines))
+    texts: list[str] = []
+    for line in lines[:: max(1, n_bytes // COMPARED_BYTES)]:
+        with contextlib.suppress(Fault, TemplateFault):
+            texts.append(renderer.sample(line))
+    return EvenSample(texts, n_bytes)
 
 
 def is_preference(settings: PackSettings, messages_field: str | None) -> bool:

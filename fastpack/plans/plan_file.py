@@ -137,7 +137,7 @@ class PlanFile(Described):
             raise ValueError(f"{self.algorithm!r}, {self.long!r}, {self.seq_length}")
         if not {type(self.seed), type(self.max_documents)} <= {int, type(None)}:
             raise ValueError(f"{self.seed!r}, {self.max_documents!r}")
-        (self.pad_to_multiple,) = _integers([fields["pad_to_multiple"]], self.seq_length + 1)
+        (self.pad_to_multiple,) = _integers([fields.get("pad_to_multiple", 1)], self.seq_length + 1)
         if self.pad_to_multiple < 1 or self.seq_length % self.pad_to_multiple:
             raise ValueError(f"pad_to_multiple {self.pad_to_multiple}")
         found = [source_from(source) for source in fields["sources"]]

@@ -36,6 +36,14 @@ class Choice(NamedTuple):
     sentence: str | None = None
 
 
+class EvenSample(list[str]):
+    """Documents that were chosen evenly from a sample of `n_bytes`, of which the others were not even read."""
+
+    def __init__(self, texts: Sequence[str], n_bytes: int) -> None:
+        super().__init__(texts)
+        self.n_bytes = n_bytes
+
+
 def choose_engine(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Callable[[], Sequence[str]]) -> Choice:
     """Return what runs the tokenizer of `spec`.
 
@@ -71,7 +79,8 @@ def _compare_named(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Cal
 
 def _choose_faster(spec: TokenizerSpec, own: Tokenizer, sample: Callable[[], Sequence[str]]) -> Choice:
     documents = sample()
-    if sum(map(len, documents)) < MIN_BYTES:
+    n_bytes = documents.n_bytes if isinstance(documents, EvenSample) else sum(map(len, documents))
+    if n_bytes < MIN_BYTES:
         return Choice(spec, own)
     reasons: list[str] = []
     for engine in FASTER_ENGINES:

@@ -34,9 +34,8 @@ def test_backends_equal_the_specification(backend: str, shares: list[float], key
     kernels.share_sources(tree, mixed, positions, *found)
     shares_np.share_sources(tree, mixed, positions, *expected)
     assert found.tolist() == expected.tolist()
-    counts, later = np.zeros((2, len(shares)), np.int64)
-    kernels.share_counts(tree, mixed, first, np.empty(len(tree), np.uint64), counts)
-    kernels.share_counts(tree, mixed, first + 30, np.empty(len(tree), np.uint64), later)
+    counts, later = table = np.zeros((2, len(shares)), np.int64)
+    kernels.share_counts(tree, mixed, np.array([first, first + 30]), np.empty(len(tree), np.uint64), table)
     assert counts.sum() == first
     assert (later - counts).tolist() == np.bincount(found[0], minlength=len(shares)).tolist()
 
@@ -56,7 +55,7 @@ def test_a_damaged_tree_is_an_error(backend: str, cell: tuple[int, int, int]) ->
     tree = tree_of([0.2, 0.3, 0.5], 1)
     tree[cell[0], cell[1]] = cell[2]
     with pytest.raises(ValueError, match="the tree has"):
-        kernels.share_counts(tree, True, 100, np.empty(3, np.uint64), np.zeros(3, np.int64))
+        kernels.share_counts(tree, True, np.array([100]), np.empty(3, np.uint64), np.zeros((1, 3), np.int64))
     if cell[2] == 1 or cell[2] >= NODE:
         with pytest.raises(ValueError, match="the tree has"):
             kernels.share_sources(tree, True, np.arange(100), *np.empty((2, 100), np.int64))
@@ -69,6 +68,6 @@ def test_arrays_that_do_not_fit_are_an_error(backend: str) -> None:
     with pytest.raises(ValueError, match="above 0 and finite"):
         kernels.share_tree(numbers, np.array([0.5, 0.0, 0.0]), np.uint64(0), tree)
     with pytest.raises(ValueError, match="room for k numbers"):
-        kernels.share_counts(tree, True, 1, np.empty(1, np.uint64), numbers)
+        kernels.share_counts(tree, True, numbers, np.empty(1, np.uint64), np.zeros((2, 2), np.int64))
     with pytest.raises(ValueError, match="arrays of one length"):
         kernels.share_sources(tree, True, numbers, numbers.copy(), np.empty(3, np.int64))

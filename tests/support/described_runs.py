@@ -118,22 +118,24 @@ def run(name: str) -> tuple[dict[str, Any], list[list[list[int]]]]:
     return loaders[0].describe(), samples
 
 
-class _NumberFetch(Fetch):
+class NumberFetch(Fetch):
     """Makes batches of the numbers of the samples."""
 
     def __call__(self, indices: Any) -> Any:
         return [int(number) for number in indices]
 
 
-class _NumberLoader(fastpack.StatefulDataLoader[Any]):
+class NumberLoader(fastpack.StatefulDataLoader[Any]):
+    """A loader whose batches are the numbers of the samples."""
+
     def _make_fetch(self) -> Fetch:
-        return _NumberFetch()
+        return NumberFetch()
 
 
 def _loader(dataset: Any, sampler_of: Callable[..., Any], ranks: int, batch_size: int, rank: int) -> Any:
     outputs = ("input_ids", "labels") if isinstance(dataset, fastpack.MixtureDataset) else None
     sampler = sampler_of(dataset, ranks, rank)
-    return _NumberLoader(dataset, batch_size, sampler, outputs=outputs, prefetch=0)
+    return NumberLoader(dataset, batch_size, sampler, outputs=outputs, prefetch=0)
 
 
 def _steps(loaders: list[Any], end: int) -> Iterator[tuple[int, list[list[int]]]]:
