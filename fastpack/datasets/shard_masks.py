@@ -81,6 +81,13 @@ def find_masks(shards: Sequence[TokenSegment]) -> ShardMasks | None:
     return ShardMasks(shards) if folders is None or any(map(_may_have_masks, folders)) else None
 
 
+def warn_of_masks(shards: Sequence[TokenSegment], remedy: str) -> None:
+    """Warn if a shard has a loss mask, for datasets whose samples have no labels."""
+    masks = find_masks(shards)
+    if masks is not None:
+        masks.note_unused(remedy)
+
+
 def _manifest_folders(shards: ManifestShards) -> set[str] | None:
     """Return the folders of the shards of a manifest; None for very many shards."""
     folder = os.path.dirname(shards.manifest.path) or "."

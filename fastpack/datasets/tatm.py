@@ -18,7 +18,7 @@ from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
-from fastpack.datasets.shard_masks import find_masks
+from fastpack.datasets.shard_masks import warn_of_masks
 from fastpack.datasets.tatm_items import SplitType, TatmMemmapDatasetItem, TokenOutputFormat, chosen_option, to_torch
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
@@ -133,14 +133,11 @@ class TatmMemmapDataset(Dataset):
         paths = _matching(self.file_prefix, self.file_suffix)
         self._shards = scan_shards([as_path(path) for path in paths], np.dtype(self.dtype), raw=True)
         self._recorded = tokenizer_of_shards(paths, True, self.eos_token)
-        if paths:
-            found = find_warnings(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True)
-        else:
-            found = [f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"]
+        moved = f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"
+        found = find_warnings(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True) if paths else [moved]
         for text in found:
             warnings.warn(text, DataWarning, stacklevel=3)
-        if masks := find_masks(self._shards):
-            masks.note_unused("tatm's items have no labels; those of MemoryMappedDataset show it")
+        warn_of_masks(self._shards, "tatm's items have no labels; those of MemoryMappedDataset show it")
         if trim:
             self._shards = [shard.trimmed(keep=int(self.eos_token == 0)) for shard in self._shards]
         self._step = self.context_length if self.chunked else 1
