@@ -1,6 +1,6 @@
 """Measure how long training steps wait for data on a GPU, and the rate of copies to it.
 
-    python asv_benchmarks/gpu.py [--device cuda] [--steps 300] [--rows 16] [--length 4096] [--workers 4]
+    python asv_benchmarks/gpu.py [--device cuda] [--steps 300] [--rows 16] [--length 4096] [--workers 4] [--write]
 
 Two loaders deliver the same packed rows (input_ids, labels, doc_ids): fastpack's with device=, and torch's DataLoader
 with pinned memory and worker processes, whose batches are copied with non_blocking=True. Each is timed with a null step
@@ -8,7 +8,8 @@ and with matrix products of `--step-ms` milliseconds. A step's wait is the time 
 the moment when its batch can be used, in the stream of the step. The copy rate of a null step is compared with plain
 copies of one pinned buffer of the same size. Runs alternate between the loaders; the table shows medians.
 
-`--device cpu` checks the script without a GPU; its times say nothing about one.
+`--write` puts the table, with the name of the GPU, into docs/measured.md. `--device cpu` checks the script without a
+GPU; its times say nothing about one, and it does not write them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from markdown_tables import markdown, write_between
 
 import fastpack
 import fastpack.torch
 
+PAGE = Path(__file__).parents[1] / "docs" / "measured.md"
 EOS = 0
 ROUNDS = 5
 WARM_UP = 20
@@ -122,7 +126,7 @@ def memcpy_rate(n_bytes: int, device: torch.device, marks: Marks) -> float:
     return statistics.median(rates)
 
 
-def measure(options: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace) -> str:
     device = torch.device(options.device)
     marks = Marks(device)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,10 +136,10 @@ def measure(options: argparse.Namespace) -> None:
         tokens[random.random(len(tokens)) < 1 / 800] = EOS
         np.save(f"{folder}/tokens.npy", tokens)
         dataset = fastpack.torch.MemoryMappedDataset(folder, options.length + 1, pack_sequences=True, eos_token_id=EOS)
-        report(dataset, options, marks)
+        return table(dataset, options, marks)
 
 
-def report(dataset: Any, options: argparse.Namespace, marks: Marks) -> None:
+def table(dataset: Any, options: argparse.Namespace, marks: Marks) -> str:
     device = torch.device(options.device)
     loaders = {
         "fastpack": fastpack_batches(dataset, options),
@@ -145,10 +149,7 @@ def report(dataset: Any, options: argparse.Namespace, marks: Marks) -> None:
     n_bytes = 3 * 8 * options.rows * options.length
     plain = memcpy_rate(n_bytes, device, marks)
     name = torch.cuda.get_device_name(device) if marks.on_gpu else "CPU (only a check of this script)"
-    print(f"{name}, torch {torch.__version__}; {options.rows} x {options.length} tokens, {n_bytes / 1e6:.1f} MB int64")
-    print(f"plain copy of pinned memory: {plain / 1e9:.2f} GB/s\n")
-    print("| loader | step | wait per step, us | batches/s | copied, share of the plain rate |")
-    print("|---|---|---|---|---|")
+    cells = [["loader", "step", "wait per step, us", "batches/s", "copied, share of the plain rate"], ["---"] * 5]
     for milliseconds in (0.0, options.step_ms):
         step = make_step(device, milliseconds, marks)
         found: dict[str, list[tuple[float, float]]] = {loader: [] for loader in loaders}
@@ -159,7 +160,9 @@ def report(dataset: Any, options: argparse.Namespace, marks: Marks) -> None:
             wait, rate = (statistics.median(column) for column in zip(*rounds, strict=True))
             wire = n_bytes / 2 if loader.endswith("widened") else n_bytes
             share = "" if milliseconds else f"{rate * wire / plain:.2f}"
-            print(f"| {loader} | {milliseconds:g} ms | {wait:.0f} | {rate:.0f} | {share} |")
+            cells.append([loader, f"{milliseconds:g} ms", f"{wait:.0f}", f"{rate:.0f}", share])
+    batch = f"batches of {options.rows} x {options.length} tokens, {n_bytes / 1e6:.1f} MB as int64"
+    return markdown(cells, f"{name}, torch {torch.__version__}; {batch}; plain copy: {plain / 1e9:.2f} GB/s.")
 
 
 def main() -> int:
@@ -170,11 +173,15 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--step-ms", type=float, default=20.0)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/measured.md")
     options = parser.parse_args()
     if torch.device(options.device).type == "cuda" and not torch.cuda.is_available():
         print(f"gpu.py: torch {torch.__version__} finds no CUDA device", file=sys.stderr)
         return 1
-    measure(options)
+    found = measure(options)
+    print(found)
+    if options.write and torch.device(options.device).type == "cuda":
+        write_between(PAGE, found, "<!-- gpu -->", "<!-- /gpu -->")
     return 0
 
 

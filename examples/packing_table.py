@@ -17,6 +17,7 @@ import fastpack
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"algorithm": "best_fit", "long": "split"},
+    {"algorithm": "best_fit", "long": "split", "pad_to_multiple": 16},
     {"algorithm": "first_fit", "long": "split"},
     {"algorithm": "none", "long": "split"},
     {"algorithm": "best_fit", "long": "truncate"},
@@ -37,8 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 output = f"{folder}/{seq_length}-{number}.plan"
                 result = fastpack.plan(options.corpus, output, seq_length=seq_length, **settings)
                 left_out = (result.n_truncated + result.n_dropped) / max(1, result.n_source_tokens)
+                multiple = settings.get("pad_to_multiple")
+                algorithm = f"{result.algorithm}, padded to {multiple}" if multiple else result.algorithm
                 print(
-                    f"| {seq_length:,} | {result.algorithm} | {result.long} | {result.n_rows:,} | "
+                    f"| {seq_length:,} | {algorithm} | {result.long} | {result.n_rows:,} | "
                     f"{result.padding_share:.2%} | {result.n_cuts:,} | {left_out:.1%} |"
                 )
 

@@ -5,8 +5,8 @@ from .datasets.dummy import DummySampleConfig as DummySampleConfig
 from .datasets.factory import DatasetFactory as DatasetFactory
 from .datasets.jsonl import MemMapDataset as MemMapDataset
 from .datasets.mixture import CombinedDataset as CombinedDataset
-from .datasets.packed_blocks import PackedMemMapDatasetBase as PackedMemMapDatasetBase
 from .datasets.packed_blocks import PackedMemMapDatasetContinuous as PackedMemMapDatasetContinuous
+from .datasets.packed_documents import PackedMemMapDatasetBase as PackedMemMapDatasetBase
 from .datasets.packed_megatron import PackedMemMapDatasetMegatron as PackedMemMapDatasetMegatron
 from .documents.create_index import create_raw_data_index as create_raw_data_index
 from .documents.create_index import create_raw_index as create_raw_index

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import (
+        draw_samples,
         feistel,
         legacy_shuffle,
         seed_generator,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.row_spans_np import document_ends, fill_spans
     from fastpack.kernels.sample_parts_np import part_blocks, sample_parts
     from fastpack.kernels.segments_np import copy_segments, fill_segments, locate_segments, place_segments
+    from fastpack.kernels.shares_np import share_counts, share_sources, share_tree
     from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
     from fastpack.kernels.stream_rows_np import stream_segments
@@ -67,6 +69,7 @@ __all__ = [
     "decode_index",
     "doc_ids",
     "document_ends",
+    "draw_samples",
     "encode_cells",
     "encode_rows",
     "feistel",
@@ -95,6 +98,9 @@ __all__ = [
     "sample_parts",
     "scan_tokens",
     "seed_generator",
+    "share_counts",
+    "share_sources",
+    "share_tree",
     "shuffle",
     "sort_lengths",
     "sort_texts",
@@ -123,7 +129,15 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "spans": ("copy_spans",),
     "megatron_blocks": ("block_starts",),
     "bins": ("sort_lengths", "best_fit", "first_fit", "cut_stream", "group_by_bin"),
-    "order": ("seed_generator", "shuffle", "stdlib_shuffle", "legacy_shuffle", "feistel"),
+    "order": (
+        "seed_generator",
+        "shuffle",
+        "stdlib_shuffle",
+        "legacy_shuffle",
+        "feistel",
+        "draw_samples",
+    ),
+    "shares": ("share_counts", "share_sources", "share_tree"),
     "blends": ("blend_datasets",),
     "token_masks": ("mask_tokens",),
     "sample_parts": ("part_blocks", "sample_parts"),

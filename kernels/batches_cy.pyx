@@ -4,20 +4,11 @@ from cpython.buffer cimport PyBUF_CONTIG
 from libc.stdint cimport uint64_t
 
 include "dtypes.pxi"
+include "eos_blocks.pxi"
 include "widen.pxi"
 
 cdef enum:
-    BLOCK = 128  # tokens tested for EOS at once
     OUTSIDE = -2  # status: a row outside the outputs
-
-
-cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept nogil:
-    # The accumulator is as narrow as the tokens: a wider one would halve the vector width.
-    cdef Py_ssize_t i
-    cdef token_t hit = 0
-    for i in range(n):
-        hit |= <token_t> (tokens[i] == eos)
-    return hit != 0
 
 
 cdef void mark(

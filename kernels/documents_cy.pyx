@@ -3,18 +3,7 @@
 from cpython.buffer cimport PyBUF_CONTIG_RO
 
 include "dtypes.pxi"
-
-cdef enum:
-    BLOCK = 128  # tokens tested for EOS at once
-
-
-cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept nogil:
-    # The accumulator is as narrow as the tokens: a wider one would halve the vector width.
-    cdef Py_ssize_t i
-    cdef token_t hit = 0
-    for i in range(n):
-        hit |= <token_t> (tokens[i] == eos)
-    return hit != 0
+include "eos_blocks.pxi"
 
 
 cdef void number(const token_t *tokens, Py_ssize_t n, int64_t eos, int64_t *out) noexcept nogil:

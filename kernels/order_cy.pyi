@@ -1,3 +1,4 @@
+from fastpack.kernels.order_np import draw_samples as draw_samples
 from fastpack.kernels.order_np import feistel as feistel
 from fastpack.kernels.order_np import legacy_shuffle as legacy_shuffle
 from fastpack.kernels.order_np import seed_generator as seed_generator

@@ -12,6 +12,7 @@ cdef enum:
     MIDDLE = 397
     ROUNDS = 4
     LEAST_BITS = 8
+    PASS_STREAM = 1 << 20
     BLOCK = 512  # swaps whose numbers are drawn at once
     # Swaps between the prefetch of a target and its use: 10^7 elements take 0.10 to 0.13 s, or 0.29 to 0.33 s if each
     # draw, division and swap is done by itself. Drawing takes 0.05 s of it, the rest is memory access.
@@ -200,6 +201,7 @@ cdef void permute_down(uint32_t *state, bint legacy, wide_t *out, Py_ssize_t siz
 
 
 cdef void shuffle_down(uint32_t[::1] state, bint legacy, out) except *:
+    """Permute `out`, int32 or int64 [n], from the last element on."""
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     if state.shape[0] != WORDS + 1:
@@ -322,3 +324,81 @@ def feistel(int64_t n, const uint64_t[::1] keys not None, const int64_t[::1] pla
             good = walk(<uint64_t> n, &keys[0], bits, &places[0], &out_64[0], places.shape[0])
     if not good:
         raise ValueError("a place outside [0, n)")
+
+
+cdef bint draw_into(
+    const int64_t *sources,
+    const int64_t *draws,
+    const int64_t *sizes,
+    const int64_t *offsets,
+    Py_ssize_t n_sources,
+    uint64_t state,
+    bint mixed,
+    wide_t *out,
+    Py_ssize_t n,
+) noexcept nogil:
+    cdef Py_ssize_t i, k
+    cdef int64_t source, draw, size
+    cdef uint64_t place, start, keys[ROUNDS]
+    cdef uint64_t step = <uint64_t> 0x9E3779B97F4A7C15u
+    cdef int bits
+    for k in range(n):
+        source = sources[k]
+        draw = draws[k]
+        if source < 0 or source >= n_sources or draw < 0:
+            return False
+        size = sizes[source]
+        if size <= 0:
+            return False
+        place = <uint64_t> (draw % size)
+        if mixed:
+            start = mix((state ^ <uint64_t> (source + 1 + (draw // size) * PASS_STREAM)) + step)
+            for i in range(ROUNDS):
+                keys[i] = mix(start + <uint64_t> (i + 1) * step)
+            bits = LEAST_BITS
+            while bits < 63 and (size - 1) >> bits:
+                bits += 1
+            place = rounds(place, keys, bits // 2, bits - bits // 2)
+            while place >= <uint64_t> size:
+                place = rounds(place, keys, bits // 2, bits - bits // 2)
+        out[k] = <wide_t> (offsets[source] + <int64_t> place)
+    return True
+
+
+def draw_samples(
+    const int64_t[::1] sources not None,
+    const int64_t[::1] draws not None,
+    const int64_t[::1] sizes not None,
+    const int64_t[::1] offsets not None,
+    uint64_t state,
+    bint mixed,
+    out not None,
+):
+    """Write the sample that is draw draws[k] of source sources[k].
+
+    See `fastpack.kernels.order_np.draw_samples`.
+    """
+    cdef int32_t[::1] out_32
+    cdef int64_t[::1] out_64
+    cdef Py_ssize_t n = sources.shape[0], n_sources = sizes.shape[0]
+    cdef bint good
+    if draws.shape[0] != n or len(out) != n or offsets.shape[0] != n_sources:
+        raise ValueError("sources, draws and out, and sizes and offsets, must have one length")
+    if n == 0:
+        return
+    if n_sources == 0:
+        raise ValueError("a source out of range or without samples, or a draw below 0")
+    if type_code_of(out) == INT32:
+        out_32 = out
+        with nogil:
+            good = draw_into(
+                &sources[0], &draws[0], &sizes[0], &offsets[0], n_sources, state, mixed, &out_32[0], n
+            )
+    else:
+        out_64 = out
+        with nogil:
+            good = draw_into(
+                &sources[0], &draws[0], &sizes[0], &offsets[0], n_sources, state, mixed, &out_64[0], n
+            )
+    if not good:
+        raise ValueError("a source out of range or without samples, or a draw below 0")

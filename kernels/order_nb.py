@@ -9,6 +9,7 @@ import numpy as np
 from fastpack.kernels.jit import jit, prefetcher
 
 WORDS, MIDDLE, ROUNDS, LEAST_BITS = 624, 397, 4, 8
+PASS_STREAM, GOLDEN_RATIO = np.uint64(1 << 20), np.uint64(0x9E3779B97F4A7C15)
 BLOCK = 512  # swaps whose numbers are drawn at once
 AHEAD = 32  # swaps between the prefetch of a target and its use; see order_cy for the effect
 _prefetch = prefetcher(for_writing=True)
@@ -234,6 +235,41 @@ def feistel(n, keys, places, out):
             out[start + k] = values[k]
 
 
+@jit
+def _pass_keys(state, source, number, keys):
+    """Write the keys of a pass of a source."""
+    start = state ^ (np.uint64(source + 1) + np.uint64(number) * PASS_STREAM)
+    start = _mix(start + GOLDEN_RATIO)
+    for i in range(ROUNDS):
+        keys[i] = _mix(start + np.uint64(i + 1) * GOLDEN_RATIO)
+
+
+@jit
+def draw_samples(sources, draws, sizes, offsets, state, mixed, out):
+    """Write the sample that is draw draws[k] of source sources[k].
+
+    See `fastpack.kernels.order_np.draw_samples`.
+    """
+    if not len(sources) == len(draws) == len(out) or len(sizes) != len(offsets):
+        raise ValueError("sources, draws and out, and sizes and offsets, must have one length")
+    keys = np.empty(ROUNDS, np.uint64)
+    for k in range(len(out)):
+        source, draw = sources[k], draws[k]
+        if source < 0 or source >= len(sizes) or draw < 0 or sizes[source] <= 0:
+            raise ValueError("a source out of range or without samples, or a draw below 0")
+        size, bits = sizes[source], LEAST_BITS
+        place = np.uint64(draw % size)
+        if mixed:
+            _pass_keys(state, source, draw // size, keys)
+            while bits < 63 and (size - 1) >> bits:
+                bits += 1
+            short, long = np.uint64(bits // 2), np.uint64(bits - bits // 2)
+            place = _rounds(place, keys, short, long)
+            while place >= np.uint64(size):
+                place = _rounds(place, keys, short, long)
+        out[k] = offsets[source] + np.int64(place)
+
+
 def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
     """Compile for both index dtypes; the arguments do not matter here."""
     state, keys = np.empty(WORDS + 1, np.uint32), np.zeros(ROUNDS, np.uint64)
@@ -243,3 +279,5 @@ def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> Non
         stdlib_shuffle(state, np.zeros(2, dtype))
         legacy_shuffle(state, np.zeros(2, dtype))
         feistel(2, keys, np.arange(2), np.empty(2, dtype))
+        one = np.ones(1, np.int64)
+        draw_samples(one - 1, one, one, one, np.uint64(0), True, np.empty(1, dtype))

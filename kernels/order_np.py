@@ -15,6 +15,8 @@ import numpy.typing as npt
 State = npt.NDArray[np.uint32]
 ROUNDS = 4  # of the Feistel network, and number of keys
 LEAST_BITS = 8  # of its domain: in a smaller one, four rounds reach too few permutations
+PASS_STREAM = 1 << 20  # between the streams of two passes of a source
+GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the step of SplitMix64
 
 
 def seed_generator(state: State, seed: int) -> None:
@@ -91,6 +93,34 @@ def feistel(n: int, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64],
         out[k] = value
 
 
+def draw_samples(
+    sources: npt.NDArray[np.int64],
+    draws: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    state: int | np.uint64,
+    mixed: bool,
+    out: npt.NDArray[Any],
+) -> None:
+    """Write the sample that is draw draws[k] of source sources[k].
+
+    Draw d of a source of s samples is sample d % s of its pass d // s, after the source's offset; mixed: of a `feistel`
+    permutation of each pass, with the keys of stream source + 1 + pass * 2^20 after `state` (SplitMix64). sources,
+    draws: int64 [k]. sizes, offsets: int64 [sources]. out: int32 or int64 [k]. Raises ValueError for a source out of
+    range or without samples, and for a draw below 0.
+    """
+    for k, (source, draw) in enumerate(zip(sources.tolist(), draws.tolist(), strict=True)):
+        if not 0 <= source < len(sizes) or draw < 0 or sizes[source] <= 0:
+            raise ValueError("a source out of range or without samples, or a draw below 0")
+        number, place = divmod(draw, int(sizes[source]))
+        sample = np.array([place])
+        if mixed:
+            start = _splitmix(int(state) ^ (source + 1 + number * PASS_STREAM))
+            keys = np.array([_splitmix(start + i * GOLDEN_RATIO) for i in range(ROUNDS)], np.uint64)
+            feistel(int(sizes[source]), keys, sample, sample)
+        out[k] = offsets[source] + sample[0]
+
+
 def _rounds(value: int, keys: list[int], short: int, long: int) -> int:
     left_bits, right_bits = short, long
     left, right = value >> right_bits, value & ((1 << right_bits) - 1)
@@ -105,3 +135,7 @@ def _mix(value: int) -> int:
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     value = (value ^ value >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
     return value ^ value >> 31
+
+
+def _splitmix(state: int) -> int:
+    return _mix((state + GOLDEN_RATIO) & 0xFFFFFFFFFFFFFFFF)

@@ -4,11 +4,11 @@ from cpython.buffer cimport PyBUF_CONTIG
 from libc.stdint cimport uint64_t
 
 include "dtypes.pxi"
+include "eos_blocks.pxi"
 include "widen.pxi"
 
 cdef enum:
     N_OUTPUTS = 4
-    BLOCK = 128  # tokens tested for EOS at once
     OUTSIDE = -2  # status: a span outside the outputs
 
 
@@ -34,15 +34,6 @@ cdef struct Task:
     Py_ssize_t width
 
 
-cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept nogil:
-    # The accumulator is as narrow as the tokens: a wider one would halve the vector width.
-    cdef Py_ssize_t i
-    cdef token_t hit = 0
-    for i in range(n):
-        hit |= <token_t> (tokens[i] == eos)
-    return hit != 0
-
-
 cdef inline void mask(const token_t *tokens, Py_ssize_t n, token_t eos, wide_t *labels) noexcept nogil:
     """Write -100 over the labels after an EOS."""
     cdef Py_ssize_t i, stop, start = 0
@@ -55,16 +46,7 @@ cdef inline void mask(const token_t *tokens, Py_ssize_t n, token_t eos, wide_t *
         start = stop
 
 
-cdef inline void set_all(wide_t *out, Py_ssize_t n, wide_t value) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        out[i] = value
-
-
-cdef inline void ramp(wide_t *out, Py_ssize_t n, int64_t first) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        out[i] = <wide_t> (first + i)
+include "row_outputs.pxi"
 
 
 cdef int fill(const token_t *tokens, wide_t *input_ids, Task *task) noexcept nogil:
@@ -136,18 +118,6 @@ cdef int run(const token_t *tokens, Task *task) noexcept nogil:
 
 
 include "token_dispatch.pxi"
-
-
-cdef int add_output(Task *task, int k, const Py_buffer *view) except -1:
-    """Set output k; ValueError unless it has the shape and type of input_ids, the first one."""
-    cdef int code = type_code(view)
-    if code not in (INT64, INT32) or (k > 0 and code != task.output_type):
-        raise ValueError("outputs must be all int64 or all int32")
-    if view.ndim != 2 or (k > 0 and (view.shape[0] != task.n_rows or view.shape[1] != task.width)):
-        raise ValueError("outputs must have one shape")
-    task.output_type, task.n_rows, task.width = code, view.shape[0], view.shape[1]
-    task.outputs[k] = view.buf
-    return 0
 
 
 def document_ends(

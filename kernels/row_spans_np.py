@@ -70,7 +70,7 @@ def fill_spans(
         raise ValueError("outputs must have one shape")
     if any(len(array) != len(addresses) for array in (rows, columns, lengths, numbers, firsts)):
         raise ValueError("the arrays of spans must have one length")
-    overflow, places = 0, _places(rows, columns, lengths, input_ids)
+    overflow, places = 0, _places(rows, columns, lengths, lengths, input_ids)
     for k, (row, at) in enumerate(places):
         address, n_tokens = int(addresses[k]), at.stop - at.start
         read = n_tokens + (labels is not None and n_tokens > 0)

@@ -16,6 +16,7 @@ cdef struct Task:
     const int64_t *rows
     const int64_t *columns
     const int64_t *lengths
+    const int64_t *sizes
     const int64_t *numbers
     Py_ssize_t n_segments
     int64_t padding
@@ -26,47 +27,39 @@ cdef struct Task:
     Py_ssize_t width
 
 
-cdef inline void set_all(wide_t *out, Py_ssize_t n, wide_t value) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        out[i] = value
-
-
-cdef inline void ramp(wide_t *out, Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        out[i] = <wide_t> i
+include "row_outputs.pxi"
 
 
 cdef int fill(const token_t *tokens, wide_t *input_ids, Task *task) noexcept nogil:
     """Write each segment into its row; return 1 if a token does not fit, OUTSIDE for a segment outside the outputs."""
-    cdef Py_ssize_t k, at, width = task.width
-    cdef int64_t row, start, n
+    cdef Py_ssize_t k, at, last, width = task.width
+    cdef int64_t row, start, n, size
     cdef wide_t *labels = <wide_t *> task.outputs[1]
     cdef wide_t *doc_ids = <wide_t *> task.outputs[2]
     cdef wide_t *position_ids = <wide_t *> task.outputs[3]
     cdef wide_t padding = <wide_t> task.padding
+    cdef bint misfit = <int64_t> padding != task.padding
     cdef uint32_t bits = 0
     for k in range(task.n_segments):
-        row, start, n = task.rows[k], task.columns[k], task.lengths[k]
-        if row < 0 or row >= task.n_rows or start < 0 or n < 0 or start > width or n > width - start:
+        row, start, n, size = task.rows[k], task.columns[k], task.lengths[k], task.sizes[k]
+        if row < 0 or row >= task.n_rows or start < 0 or n < 0 or n > size or start > width or size > width - start:
             return OUTSIDE
         at = row * width + start
-        if task.addresses[k] == 0:
-            bits |= <uint32_t> (n > 0 and <int64_t> padding != task.padding) << 31
-            set_all(input_ids + at, n, padding)
-            if labels != NULL:
-                set_all(labels + at, n, -100)
-        else:
-            tokens = <const token_t *> task.addresses[k]
-            bits |= widen(tokens, n, input_ids + at)
-            if labels != NULL and n > 0:
-                widen(tokens + 1, n - 1, labels + at)
-                labels[at + n - 1] = -100
+        tokens = <const token_t *> task.addresses[k]
+        if tokens == NULL:
+            n = 0
+        bits |= widen(tokens, n, input_ids + at)
+        if n < size:
+            bits |= <uint32_t> misfit << 31
+            set_all(input_ids + at + n, size - n, padding)
+        if labels != NULL:
+            last = n - 1 if n > 0 else 0
+            widen(tokens + 1, last, labels + at)
+            set_all(labels + at + last, size - last, -100)
         if doc_ids != NULL:
-            set_all(doc_ids + at, n, <wide_t> task.numbers[k])
+            set_all(doc_ids + at, size, <wide_t> task.numbers[k])
         if position_ids != NULL:
-            ramp(position_ids + at, n)
+            ramp(position_ids + at, size, 0)
     return bits >> 31
 
 
@@ -79,33 +72,21 @@ cdef int run(const token_t *tokens, Task *task) noexcept nogil:
 include "token_dispatch.pxi"
 
 
-cdef int add_output(Task *task, int k, const Py_buffer *view) except -1:
-    """Set output k; ValueError unless it has the shape and type of input_ids, the first one."""
-    cdef int code = type_code(view)
-    if code not in (INT64, INT32) or (k > 0 and code != task.output_type):
-        raise ValueError("outputs must be all int64 or all int32")
-    if view.ndim != 2 or (k > 0 and (view.shape[0] != task.n_rows or view.shape[1] != task.width)):
-        raise ValueError("outputs must have one shape")
-    task.output_type, task.n_rows, task.width = code, view.shape[0], view.shape[1]
-    task.outputs[k] = view.buf
-    return 0
-
-
 cdef int fill_outputs(
     const uint64_t[::1] addresses, const int64_t[::1] rows, const int64_t[::1] columns, const int64_t[::1] lengths,
-    const int64_t[::1] numbers, int64_t padding, like, tuple outputs
+    const int64_t[::1] sizes, const int64_t[::1] numbers, int64_t padding, like, tuple outputs
 ) except -1:
     """Fill the outputs, in the order of `Task`; return whether a token does not fit."""
     cdef Task task
     cdef Py_buffer views[N_OUTPUTS]
     cdef Py_ssize_t n = addresses.shape[0]
     cdef int k, status, n_held = 0, code = type_code_of(like)
-    if rows.shape[0] != n or columns.shape[0] != n or lengths.shape[0] != n or numbers.shape[0] != n:
-        raise ValueError("addresses, rows, columns, lengths and numbers must have one length")
+    if not (rows.shape[0] == columns.shape[0] == lengths.shape[0] == sizes.shape[0] == numbers.shape[0] == n):
+        raise ValueError("addresses, rows, columns, lengths, sizes and numbers must have one length")
     task.n_segments, task.padding = n, padding
     if n:
         task.addresses, task.rows, task.columns = &addresses[0], &rows[0], &columns[0]
-        task.lengths, task.numbers = &lengths[0], &numbers[0]
+        task.lengths, task.sizes, task.numbers = &lengths[0], &sizes[0], &numbers[0]
     for k in range(N_OUTPUTS):
         task.outputs[k] = NULL
     try:
@@ -134,20 +115,20 @@ def copy_segments(
 
     See `fastpack.kernels.segments_np.copy_segments`.
     """
-    return fill_outputs(addresses, rows, columns, lengths, rows, 0, like, (out,))
+    return fill_outputs(addresses, rows, columns, lengths, lengths, rows, 0, like, (out,))
 
 
 def fill_segments(
     const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, const int64_t[::1] columns not None,
-    const int64_t[::1] lengths not None, const int64_t[::1] numbers not None, int64_t padding, like,
-    input_ids not None, labels, doc_ids, position_ids
+    const int64_t[::1] lengths not None, const int64_t[::1] sizes not None, const int64_t[::1] numbers not None,
+    int64_t padding, like, input_ids not None, labels, doc_ids, position_ids
 ):
     """Write segments into the rows of up to four outputs, [n_rows, length], all int64 or all int32.
 
     See `fastpack.kernels.segments_np.fill_segments`.
     """
     return fill_outputs(
-        addresses, rows, columns, lengths, numbers, padding, like, (input_ids, labels, doc_ids, position_ids)
+        addresses, rows, columns, lengths, sizes, numbers, padding, like, (input_ids, labels, doc_ids, position_ids)
     )
 
 
@@ -187,15 +168,18 @@ cdef bint find(Documents *documents, int64_t document, int64_t start, int64_t en
 
 
 cdef inline void write_place(
-    int64_t[:, ::1] placed, Py_ssize_t n, int64_t first, int64_t row, int64_t column, int64_t length, int64_t number
+    int64_t[:, ::1] placed, Py_ssize_t n, int64_t first, int64_t row, int64_t column, int64_t length, int64_t size,
+    int64_t number
 ) noexcept nogil:
-    placed[0, n], placed[1, n], placed[2, n], placed[3, n], placed[4, n] = first, row, column, length, number
+    placed[0, n], placed[1, n], placed[2, n], placed[3, n] = first, row, column, length
+    placed[4, n], placed[5, n] = size, number
 
 
 def place_segments(
     const int64_t[::1] row not None, const int64_t[::1] document not None, const int64_t[::1] start not None,
     const int64_t[::1] end not None, const int64_t[:, ::1] passes not None, const int64_t[::1] document_starts not None,
-    const int64_t[::1] document_ends not None, int64_t n_rows, int64_t width, int64_t[:, ::1] placed not None
+    const int64_t[::1] document_ends not None, int64_t n_rows, int64_t width, int64_t multiple,
+    int64_t[:, ::1] placed not None
 ):
     """Place segments of documents in rows, one after another, and padding after the last one of a row.
 
@@ -203,9 +187,9 @@ def place_segments(
     """
     cdef Documents documents
     cdef Py_ssize_t n = 0, k = 0, n_segments = row.shape[0]
-    cdef int64_t first = 0, current = 0, used = 0, number = 0
-    if placed.shape[0] != 5 or placed.shape[1] < n_segments + n_rows:
-        raise ValueError("placed must be int64 [5, segments + rows]")
+    cdef int64_t length, size, first = 0, current = 0, used = 0, number = 0
+    if placed.shape[0] != 6 or placed.shape[1] < n_segments + n_rows or not 1 <= multiple <= width:
+        raise ValueError("placed must be int64 [6, segments + rows], and multiple 1 to width")
     if document.shape[0] != n_segments or start.shape[0] != n_segments or end.shape[0] != n_segments:
         raise ValueError("row, document, start and end must have one length")
     if passes.shape[1] != 3:
@@ -217,17 +201,21 @@ def place_segments(
     with nogil:
         while current < n_rows:
             if k < n_segments and row[k] == current:
-                if not find(&documents, document[k], start[k], end[k], &first) or end[k] - start[k] > width - used:
+                length = end[k] - start[k]
+                if not find(&documents, document[k], start[k], end[k], &first) or length > width - used:
                     break
-                write_place(placed, n, first, current, used, end[k] - start[k], number)
-                used, number = used + end[k] - start[k], number + 1
+                size = (length + multiple - 1) // multiple * multiple
+                if size > width - used:
+                    break
+                write_place(placed, n, first, current, used, length, size, number)
+                used, number = used + size, number + 1
                 n += 1
                 k += 1
                 continue
             if k < n_segments and row[k] < current:
                 break
             if used < width:
-                write_place(placed, n, -1, current, used, width - used, number)
+                write_place(placed, n, -1, current, used, 0, width - used, number)
                 n += 1
             current, used, number = current + 1, 0, 0
     return n if current >= n_rows and k == n_segments else -1 - k

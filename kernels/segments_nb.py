@@ -44,30 +44,30 @@ def _check_shapes(input_ids, other):
 
 
 @jit
-def _fill(addresses, rows, columns, lengths, numbers, padding, like, input_ids, labels, doc_ids, position_ids):
+def _fill(addresses, rows, columns, lengths, sizes, numbers, padding, like, input_ids, labels, doc_ids, position_ids):
     """Write each segment into its row; outputs that are None are known at compile time, and left out of the loop."""
     n = len(addresses)
-    if len(rows) != n or len(columns) != n or len(lengths) != n or len(numbers) != n:
-        raise ValueError("addresses, rows, columns, lengths and numbers must have one length")
+    if len(rows) != n or len(columns) != n or len(lengths) != n or len(sizes) != n or len(numbers) != n:
+        raise ValueError("addresses, rows, columns, lengths, sizes and numbers must have one length")
     n_rows, width = input_ids.shape
+    filler = input_ids.dtype.type(padding)
     misfit = np.int32(0)
     for k in range(n):
-        row, start, length = rows[k], columns[k], lengths[k]
-        if row < 0 or row >= n_rows or start < 0 or length < 0 or start > width or length > width - start:
+        row, start, length, size = rows[k], columns[k], lengths[k], sizes[k]
+        if not (0 <= row < n_rows and 0 <= start <= width and 0 <= length <= size <= width - start):
             raise ValueError("a segment outside the outputs")
-        stop = start + length
         if addresses[k] == 0:
-            filler = input_ids.dtype.type(padding)
-            misfit |= np.int32(length > 0 and np.int64(filler) != padding)
-            _set(input_ids[row, start:stop], filler)
-            if labels is not None:
-                _set(labels[row, start:stop], -100)
-        else:
-            tokens = carray(pointer(addresses[k]), length, like.dtype)
-            misfit |= _widen(tokens, input_ids[row, start:stop])
-            if labels is not None and length > 0:
-                _widen(tokens[1:], labels[row, start : stop - 1])
-                labels[row, stop - 1] = -100
+            length = 0
+        end, stop = start + length, start + size
+        if end < stop:
+            misfit |= np.int32(np.int64(filler) != padding)
+            _set(input_ids[row, end:stop], filler)
+        tokens = carray(pointer(addresses[k]), length, like.dtype)
+        misfit |= _widen(tokens, input_ids[row, start:end])
+        if labels is not None:
+            last = max(end - 1, start)
+            _widen(tokens[1:], labels[row, start:last])
+            _set(labels[row, last:stop], -100)
         if doc_ids is not None:
             _set(doc_ids[row, start:stop], numbers[k])
         if position_ids is not None:
@@ -81,11 +81,13 @@ def copy_segments(addresses, rows, columns, lengths, like, out):
 
     See `fastpack.kernels.segments_np.copy_segments`.
     """
-    return _fill(addresses, rows, columns, lengths, rows, 0, like, out, None, None, None)
+    return _fill(addresses, rows, columns, lengths, lengths, rows, 0, like, out, None, None, None)
 
 
 @jit
-def fill_segments(addresses, rows, columns, lengths, numbers, padding, like, input_ids, labels, doc_ids, position_ids):
+def fill_segments(
+    addresses, rows, columns, lengths, sizes, numbers, padding, like, input_ids, labels, doc_ids, position_ids
+):
     """Write segments into the rows of up to four outputs, [n_rows, length], all int64 or all int32.
 
     See `fastpack.kernels.segments_np.fill_segments`.
@@ -93,7 +95,8 @@ def fill_segments(addresses, rows, columns, lengths, numbers, padding, like, inp
     _check_shapes(input_ids, labels)
     _check_shapes(input_ids, doc_ids)
     _check_shapes(input_ids, position_ids)
-    return _fill(addresses, rows, columns, lengths, numbers, padding, like, input_ids, labels, doc_ids, position_ids)
+    outputs = input_ids, labels, doc_ids, position_ids
+    return _fill(addresses, rows, columns, lengths, sizes, numbers, padding, like, *outputs)
 
 
 @jit
@@ -110,19 +113,20 @@ def _upper_bound(values, value):
 
 
 @jit
-def _place(placed, n, first, row, column, length, number):
-    placed[0, n], placed[1, n], placed[2, n], placed[3, n], placed[4, n] = first, row, column, length, number
+def _place(placed, n, first, row, column, length, size, number):
+    placed[0, n], placed[1, n], placed[2, n], placed[3, n] = first, row, column, length
+    placed[4, n], placed[5, n] = size, number
 
 
 @jit
-def place_segments(row, document, start, end, passes, document_starts, document_ends, n_rows, width, placed):
+def place_segments(row, document, start, end, passes, document_starts, document_ends, n_rows, width, multiple, placed):
     """Place segments of documents in rows, one after another, and padding after the last one of a row.
 
     See `fastpack.kernels.segments_np.place_segments`.
     """
     k_segments = len(row)
-    if placed.shape[0] != 5 or placed.shape[1] < k_segments + n_rows:
-        raise ValueError("placed must be int64 [5, segments + rows]")
+    if placed.shape[0] != 6 or placed.shape[1] < k_segments + n_rows or not 1 <= multiple <= width:
+        raise ValueError("placed must be int64 [6, segments + rows], and multiple 1 to width")
     if len(document) != k_segments or len(start) != k_segments or len(end) != k_segments or passes.shape[1] != 3:
         raise ValueError("row, document, start and end must have one length")
     n_entries, ends = min(len(document_starts), len(document_ends)), passes[:, 0]
@@ -140,13 +144,16 @@ def place_segments(row, document, start, end, passes, document_starts, document_
                 return -1 - k
             if length > width - used:
                 return -1 - k
-            _place(placed, n, passes[i, 2] + document_starts[entry] + start[k], current, used, length, number)
-            n, k, used, number = n + 1, k + 1, used + length, number + 1
+            size = (length + multiple - 1) // multiple * multiple
+            if size > width - used:
+                return -1 - k
+            _place(placed, n, passes[i, 2] + document_starts[entry] + start[k], current, used, length, size, number)
+            n, k, used, number = n + 1, k + 1, used + size, number + 1
             continue
         if k < k_segments and row[k] < current:
             return -1 - k
         if used < width:
-            _place(placed, n, -1, current, used, width - used, number)
+            _place(placed, n, -1, current, used, 0, width - used, number)
             n += 1
         current, used, number = current + 1, 0, 0
     return n if k == k_segments else -1 - k
@@ -181,7 +188,7 @@ def locate_segments(first, lengths, run_ends, run_begins, run_starts, run_arrays
 def compile_all(token_dtypes: Sequence[str], out_dtypes: Sequence[str]) -> None:
     """Compile for these dtypes of tokens and outputs."""
     addresses, none = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    place_segments(none, none, none, none, np.zeros((0, 3), np.int64), none, none, 0, 1, np.zeros((5, 0), np.int64))
+    place_segments(none, none, none, none, np.zeros((0, 3), np.int64), none, none, 0, 1, 1, np.zeros((6, 0), np.int64))
     locate_segments(none, none, none, none, none, none, addresses, 2, addresses)
     place = addresses, none, none, none
     for dtype in token_dtypes:
@@ -190,4 +197,4 @@ def compile_all(token_dtypes: Sequence[str], out_dtypes: Sequence[str]) -> None:
             out = np.empty((1, 1), out_dtype)
             copy_segments(*place, like, out)
             for others in ((out, out, None), (out, out, out)):
-                fill_segments(*place, none, 0, like, out, *others)
+                fill_segments(*place, none, none, 0, like, out, *others)

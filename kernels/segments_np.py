@@ -1,8 +1,9 @@
 """Rows filled from segments of documents: the specification of the `segments` kernels, in NumPy.
 
 A segment is given by the memory address of its first token, its length in tokens, and the row and column of the outputs
-where it starts. All segments of a call have the dtype of `like`, an array of that dtype (usually empty); a batch from
-files of several dtypes takes one call per dtype. Segments may be in any order. What no segment covers is not written.
+where it starts. It may take more columns than it has tokens; the others are padding. All segments of a call have the
+dtype of `like`, an array of that dtype (usually empty); a batch from files of several dtypes takes one call per dtype.
+Segments may be in any order. What no segment covers is not written.
 
 Addresses must be aligned and inside mapped memory. That is the caller's responsibility; kernels cannot check it.
 """
@@ -32,7 +33,7 @@ def copy_segments(
     Returns 0, or 1 if `out` is int32 and a token does not fit (`out` is then undefined). Raises ValueError for a
     segment outside `out`; earlier segments may then be copied.
     """
-    return fill_segments(addresses, rows, columns, lengths, rows, 0, like, out, None, None, None)
+    return fill_segments(addresses, rows, columns, lengths, lengths, rows, 0, like, out, None, None, None)
 
 
 def fill_segments(
@@ -40,6 +41,7 @@ def fill_segments(
     rows: Numbers,
     columns: Numbers,
     lengths: Numbers,
+    sizes: Numbers,
     numbers: Numbers,
     padding: int,
     like: npt.NDArray[Any],
@@ -50,29 +52,33 @@ def fill_segments(
 ) -> int:
     """Write segments into the rows of up to four outputs, [n_rows, length], all int64 or all int32.
 
-    A segment whose address is 0 is padding: its tokens are `padding`, its labels -100.
+    Segment k has lengths[k] tokens and takes sizes[k] columns, int64 [k]: after its tokens, input_ids are `padding` and
+    labels -100. A segment whose address is 0 has no tokens.
 
     labels: the next token of the segment, -100 for its last one. doc_ids: numbers[k], int64 [k]. position_ids: from 0
     in every segment. An output that is None is not written. Otherwise as `copy_segments`.
     """
     if any(array is not None and array.shape != input_ids.shape for array in (labels, doc_ids, position_ids)):
         raise ValueError("outputs must have one shape")
-    if any(len(array) != len(addresses) for array in (rows, columns, lengths, numbers)):
-        raise ValueError("addresses, rows, columns, lengths and numbers must have one length")
-    overflow, places = 0, _places(rows, columns, lengths, input_ids)
-    for address, number, (row, at) in zip(addresses.tolist(), numbers.tolist(), places, strict=True):
-        n_tokens = at.stop - at.start
-        tokens = window(address, n_tokens, like) if address else np.full(n_tokens, padding)
+    if any(len(array) != len(addresses) for array in (rows, columns, lengths, sizes, numbers)):
+        raise ValueError("addresses, rows, columns, lengths, sizes and numbers must have one length")
+    overflow, places = 0, _places(rows, columns, lengths, sizes, input_ids)
+    for address, number, length, (row, at) in zip(
+        addresses.tolist(), numbers.tolist(), lengths.tolist(), places, strict=True
+    ):
+        n, size = length if address else 0, at.stop - at.start
+        tokens = np.full(size, padding)
+        if n:
+            tokens[:n] = window(address, n, like)
         overflow |= _misfit(tokens, input_ids)
         input_ids[row, at] = tokens
         if labels is not None:
             labels[row, at] = -100
-            if address and n_tokens:
-                labels[row, at.start : at.stop - 1] = tokens[1:]
+            labels[row, at.start : at.start + max(n - 1, 0)] = tokens[1:n]
         if doc_ids is not None:
             doc_ids[row, at] = number
         if position_ids is not None:
-            position_ids[row, at] = np.arange(n_tokens)
+            position_ids[row, at] = np.arange(size)
     return overflow
 
 
@@ -86,19 +92,22 @@ def place_segments(
     document_ends: Numbers,
     n_rows: int,
     width: int,
+    multiple: int,
     placed: Numbers,
 ) -> int:
     """Place segments of documents in rows, one after another, and padding after the last one of a row.
 
+    Each segment takes a multiple of `multiple` columns.
+
     row, document, start, end: int64 [k]; rows do not descend. passes: int64 [p, 3], for the documents before passes[i,
     0] that are not in an earlier pass: what to add to the number of a document to get its entry in document_starts and
-    document_ends, and what to add to these to get the number of a token. placed: int64 [5, m], where m is at least k +
-    n_rows: the first token (-1 for padding), row, column, length, and number within the row.
+    document_ends, and what to add to these to get the number of a token. placed: int64 [6, m], where m is at least k +
+    n_rows: the first token (-1 for padding), row, column, length (0 for padding), columns, and number within the row.
 
     Returns the number of segments and paddings, or -1 - k if segment k is not within its document or its row.
     """
-    if placed.shape[0] != 5 or placed.shape[1] < len(row) + n_rows:
-        raise ValueError("placed must be int64 [5, segments + rows]")
+    if placed.shape[0] != 6 or placed.shape[1] < len(row) + n_rows or not 1 <= multiple <= width:
+        raise ValueError("placed must be int64 [6, segments + rows], and multiple 1 to width")
     ends, n = passes[:, 0], 0
     before: _State = (-1, 0, 0)
     segments = zip(row.tolist(), document.tolist(), start.tolist(), end.tolist(), strict=True)
@@ -111,10 +120,11 @@ def place_segments(
         if not 0 <= entry < min(len(document_starts), len(document_ends)):
             return -1 - k
         begin, n_tokens = int(document_starts[entry]), int(document_ends[entry] - document_starts[entry])
-        if not 0 <= first <= stop <= n_tokens or stop - first > width - before[1]:
+        size = -(-(stop - first) // multiple) * multiple
+        if not 0 <= first <= stop <= n_tokens or size > width - before[1]:
             return -1 - k
-        placed[:, n] = int(passes[i, 2]) + begin + first, number, before[1], stop - first, before[2]
-        n, before = n + 1, (number, before[1] + stop - first, before[2] + 1)
+        placed[:, n] = int(passes[i, 2]) + begin + first, number, before[1], stop - first, size, before[2]
+        n, before = n + 1, (number, before[1] + size, before[2] + 1)
     return _pad(n, before, n_rows, width, placed)[0]
 
 
@@ -123,7 +133,7 @@ def _pad(n: int, before: _State, row: int, width: int, placed: Numbers) -> tuple
     number, used, n_segments = before
     while number < row:
         if number >= 0 and used < width:
-            placed[:, n] = -1, number, used, width - used, n_segments
+            placed[:, n] = -1, number, used, 0, width - used, n_segments
             n += 1
         number, used, n_segments = number + 1, 0, 0
     return n, (number, used, n_segments)
@@ -166,12 +176,13 @@ def locate_segments(
     return len(first)
 
 
-def _places(rows: Numbers, columns: Numbers, lengths: Numbers, out: Output) -> list[tuple[int, slice]]:
-    """Return the row and the columns of each segment; ValueError for one outside `out`."""
+def _places(rows: Numbers, columns: Numbers, lengths: Numbers, sizes: Numbers, out: Output) -> list[tuple[int, slice]]:
+    """Return the row and the columns of each segment; ValueError for one outside `out`, or of more tokens."""
     n_rows, width = out.shape
     places = []
-    for row, start, length in zip(rows.tolist(), columns.tolist(), lengths.tolist(), strict=True):
-        if not (0 <= row < n_rows and 0 <= start <= start + length <= width):
+    columns_of = (array.tolist() for array in (rows, columns, lengths, sizes))
+    for row, start, length, size in zip(*columns_of, strict=True):
+        if not (0 <= row < n_rows and 0 <= start <= start + length <= start + size <= width):
             raise ValueError("a segment outside the outputs")
-        places.append((row, slice(start, start + length)))
+        places.append((row, slice(start, start + size)))
     return places

@@ -29,6 +29,14 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The cache folder of the user stays as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FASTPACK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(params=kernels.BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test once on every kernel backend that is installed."""

@@ -91,7 +91,7 @@ def test_blocks_that_start_with_documents() -> None:
 
 def test_planned_rows(tmp_path: Path) -> None:
     """Tensors, also of the loss mask, in this process and from workers of torch's DataLoader."""
-    fastpack.plan(PACKED, tmp_path / "a.plan", seq_length=64, seed=1)
+    fastpack.plan(PACKED, tmp_path / "a.plan", seq_length=64, seed=1, pad_to_multiple=8)
     names = ("input_ids", "labels", "doc_ids", "position_ids", "loss_mask")
     ours = fastpack.torch.PlannedDataset(tmp_path / "a.plan", outputs=names)
     theirs = fastpack.PlannedDataset(tmp_path / "a.plan", outputs=names)

@@ -177,6 +177,23 @@ def test_collated_samples(stand_in: StandIn) -> None:
     assert len(stand_in.kept) == 2 + 2
 
 
+@pytest.mark.parametrize("options", [{}, {"context_parallel": (1, 2)}, {"prefetch": 0, "widen": True}])
+def test_excluded_documents(tmp_path: Path, stand_in: StandIn, options: Any) -> None:
+    with fastpack.PackedWriter(tmp_path / "a.pbin", token_size_in_bytes=2) as writer:
+        for number in range(300):
+            writer.append([*range(10 * number + 1, 10 * number + 8), 0])
+    (tmp_path / "bad.txt").write_text(f"{tmp_path / 'a.pbin'}:7\n")
+    dataset = fastpack.torch.PackedMemMapDatasetContinuous(tmp_path / "a.pbin", "x", 33, True, eos_token_id=0)
+    batches = loader(dataset, device="cuda", outputs=("input_ids", "labels"), **options)
+    batches.exclude(documents=tmp_path / "bad.txt")
+    n_excluded, n_labels = 0, 0
+    for batch in batches:
+        n_excluded += int(((batch["labels"] > 70) & (batch["labels"] < 80)).sum())
+        n_labels += int((batch["labels"] > 0).sum())
+    assert n_excluded == 0
+    assert n_labels > 400
+
+
 def test_shapes_only_stay_on_the_host(dataset: Any, stand_in: StandIn) -> None:
     batch = next(iter(loader(dataset, device="cuda", shapes_only=True)))
     assert batch["labels"].shape == (4, 32)

@@ -24,7 +24,7 @@ class PeerFailure(Exception):
     """A side raised an error, ended, or did not answer in time; the message contains the cause."""
 
 
-def make_peer(folder: Path, requirements: Sequence[str] = REQUIREMENTS) -> Path:
+def make_peer(folder: Path, requirements: Sequence[str] = REQUIREMENTS, *, torch: bool = True) -> Path:
     """Return the Python of a virtual environment with the peer; create it once (about 2 GB for modalities 0.5.0)."""
     python = folder / "bin" / "python"
     done = folder / "complete"
@@ -32,7 +32,7 @@ def make_peer(folder: Path, requirements: Sequence[str] = REQUIREMENTS) -> Path:
         print(f"creating {folder} (once)", file=sys.stderr)
         venv.create(folder, clear=True, with_pip=True)
         pip = [str(python), "-m", "pip", "install", "-q"]
-        if subprocess.run([*pip, "torch", "--index-url", TORCH_FOR_CPU], check=False).returncode:
+        if torch and subprocess.run([*pip, "torch", "--index-url", TORCH_FOR_CPU], check=False).returncode:
             print("no CPU-only build of torch; installing the default build", file=sys.stderr)
         subprocess.run([*pip, *requirements], check=True)
         done.touch()

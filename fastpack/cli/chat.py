@@ -43,6 +43,7 @@ _NAMES = {  # setting -> option, for messages
     "tokenizer.config.pretrained_model_name_or_path": "--tokenizer",
     "tokenizer": "--tokenizer",
     "chat_template": "--chat-template",
+    "messages_field": "--messages-field",
 }
 
 
@@ -60,8 +61,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "source",
         nargs="*",
         metavar="SRC|CONFIG.yaml",
-        help="conversations: .jsonl, also .gz and .zst, .parquet, .arrow, directories of them, patterns in quotes; or "
-        "a Modalities configuration",
+        help="conversations, one a row (messages as OpenAI, ShareGPT, prompt and completion, chosen and rejected): "
+        ".jsonl, also .gz and .zst, .parquet, .arrow, directories of them, patterns in quotes; or a Modalities "
+        "configuration",
     )
     parser.add_argument("--config-file-path", metavar="CONFIG.yaml", help="alias of CONFIG.yaml, as in Modalities")
     output_group(parser).add_argument(
@@ -105,7 +107,9 @@ def _add_conversation_options(parser: argparse.ArgumentParser) -> None:
         help="tokens that count in the loss: of the assistant (default), of its last turn, or all",
     )
     group.add_argument(
-        "--messages-field", metavar="NAME", help="key of the messages (default: messages, conversations, or a pair)"
+        "--messages-field",
+        metavar="NAME",
+        help="key or column of the messages (default: messages, conversations, conversation, or a pair)",
     )
     group.add_argument("--tools-field", metavar="NAME", help="key of the tools (default: tools)")
 
@@ -144,7 +148,7 @@ def _prepare(args: argparse.Namespace, config: str) -> int:
 
 
 def _pack(args: argparse.Namespace) -> int:
-    from fastpack.cli.pack_report import refuse_empty
+    from fastpack.cli.pack_report import print_estimate, refuse_empty
     from fastpack.errors import vocabulary
     from fastpack.io import as_path
     from fastpack.packing.pack_conversations import chat_settings, pack_chats, preference_settings
@@ -172,8 +176,7 @@ def _pack(args: argparse.Namespace) -> int:
         )
         jobs = preference_settings(settings)
         if args.dry_run:
-            paths = [str(job.output) for job in jobs]
-            emit(args, {"dry_run": True, "files": paths}, [f"{path}: nothing written (dry run)" for path in paths])
+            print_estimate(args, jobs)
             return 0
         if is_distributed(args):
             if len(jobs) > 1:

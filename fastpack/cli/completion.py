@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 FILES = frozenset(
     (
         *("PATH", "SRC", "DST", "TARGET", "T", "LIST", "FILE", "OTHER", "REPORT.html"),
-        *("CONFIG.yaml", "CONFIG.yaml|SRC", "SRC|CONFIG.yaml", "FILE|NAME"),
+        *("CONFIG.yaml", "CONFIG.yaml|SRC", "SRC|CONFIG.yaml", "FILE:NUMBER", "FILE|NAME"),
     )
 )
 FOLDERS = frozenset({"DIR", "NEWDIR", "ROOT"})

@@ -127,6 +127,8 @@ def _report(args: argparse.Namespace, result: ConvertResult) -> None:
     lines = [
         f"{result.output}: {result.format}: {shards}{documents}{counted(result.n_tokens, 'token')} of {result.dtype}"
     ]
+    if result.n_documents is not None and result.n_documents > 1 and not _stores_documents(result.format):
+        lines.append(f"{result.format} stores no document boundaries: only EOS tokens mark them")
     if result.n_empty_dropped:
         lines.append(f"left out: {counted(result.n_empty_dropped, 'document')} without tokens")
     if result.n_tokens_dropped:
@@ -134,3 +136,9 @@ def _report(args: argparse.Namespace, result: ConvertResult) -> None:
     if fields["digest"]:
         lines.append(f"digest: {fields['digest']}")
     emit(args, fields, lines)
+
+
+def _stores_documents(name: str) -> bool:
+    from fastpack.tokens.formats import format_named
+
+    return format_named(name).stores_documents

@@ -30,6 +30,8 @@ FLAGS = {  # names of Python arguments in messages -> flags
     "Pass if_exists='overwrite'": "Pass --force",
     "eos_token_id": "--eos-token-id",
     "dtype=": "--dtype",
+    "format=": "--to",
+    "name one by format=": "name one by --from",
     "Pass mix_tokenizers=True": "Pass --force",
     "Pass source_format= or a pattern": "Pass --from or a pattern",
     "shard_tokens": "--shard-tokens",

@@ -27,7 +27,7 @@ def run_fetch(args: argparse.Namespace) -> int:
     """Fetch missing objects, and print the amount in the cache."""
     from fastpack.errors import JobError
     from fastpack.io import is_remote
-    from fastpack.io.block_cache import cache_folder
+    from fastpack.io.cache_folder import cache_folder
     from fastpack.io.remote_files import fetch_all
 
     if not is_remote(args.path):

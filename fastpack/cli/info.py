@@ -22,7 +22,8 @@ from fastpack.cli.progress import progress
 
 _NAMES = 22  # characters: width of the column of names
 # Facts that are printed separately:
-_APART = ("warnings", "histogram", "samples_at", "packing", "eos", "path", "fingerprint", "digest", "loss_tokens")
+_LOSS = ("loss_tokens", "loss_per_document", "turns_per_document")
+_APART = ("warnings", "histogram", "samples_at", "packing", "eos", "path", "fingerprint", "digest", *_LOSS)
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -37,8 +38,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="a .jsonl, .parquet, .arrow, .csv, .tsv, .txt, .idx, .pbin, .npy, .bin or .fpm file, a folder, or a "
-        "pattern that matches Parquet, Arrow, CSV, TSV or text files",
+        help="a .jsonl, .parquet, .arrow, .csv, .tsv, .txt, .idx, .pbin, .npy, .bin, .fpm or .plan file, a folder, or "
+        "a pattern that matches Parquet, Arrow, CSV, TSV or text files",
     )
     parser.add_argument(
         "--seq-len",
@@ -100,6 +101,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found.get("loss_tokens") is not None:
         share = found["loss_tokens"] / max(1, found["tokens"])
         yield _line("tokens in the loss", f"{found['loss_tokens']:,}, {share:.1%} of all")
+        for name in _LOSS[1:]:
+            if found[name] is not None:
+                yield _line(name.replace("_", " "), _shown(found[name]))
     if found.get("digest"):
         yield _line("digest", found["digest"])
     for text in found["warnings"]:

@@ -17,7 +17,6 @@ from fastpack.cli.packing_json import (
     NoDryRun,
     PackEachJson,
     PackJson,
-    PlannedChatJson,
     PlannedPacksJson,
     Seconds,
     Written,
@@ -96,6 +95,15 @@ class CompletionJson(TypedDict):
 
     shell: Annotated[Literal["bash", "zsh", "fish"], "the shell"]
     script: Annotated[str, "the script"]
+
+
+class DoctorJson(TypedDict):
+    """the state of the installation"""
+
+    versions: Annotated[str, "fastpack, Python, NumPy, Numba and processor features"]
+    facts: Annotated[dict[str, str], "kernels, cache folder, memory, environment variables, access to the store"]
+    extras: Annotated[dict[str, list[str]], "extra -> its packages, each with its version or `not installed`"]
+    problems: Annotated[list[str], "what is wrong, and what to do"]
 
 
 class FetchJson(TypedDict):
@@ -291,10 +299,11 @@ class RepairJson(TypedDict):
 
 JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its results
     "bench": (BenchJson,),
-    "chat": (ChatJson, ChatPackJson, PlannedChatJson, TaskJson),
+    "chat": (ChatJson, ChatPackJson, PlannedPacksJson, TaskJson),
     "chunk": (EditJson, TaskJson),
     "convert": (ConvertJson,),
     "completion": (CompletionJson,),
+    "doctor": (DoctorJson,),
     "fetch": (FetchJson,),
     "filter": (EditJson,),
     "fix-duplicates": (FixDuplicatesJson,),

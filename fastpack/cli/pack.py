@@ -182,7 +182,7 @@ def _pack(args: argparse.Namespace, is_config: bool) -> int:
         warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # of an index: the result lists these lines
         settings = _settings(args, is_config)
         if args.dry_run:
-            print_estimate(args, settings)
+            print_estimate(args, [settings])
             return 0
         results = _pack_as_tasks(args, settings) if is_distributed(args) else _pack_here(args, settings)
     if results is None:  # a rank: the last step has the results

@@ -87,7 +87,10 @@ def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped
     first = next(result.skipped[0] for result in results if result.skipped)
     what = "the only document could not" if n_skipped == 1 else f"none of the {n_skipped:,} documents could"
     if settings.chat is not None:
-        return f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}"
+        hint = (
+            ". --messages-field names the key of the messages" if first["reason"].startswith("no conversation") else ""
+        )
+        return f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}{hint}"
     return (
         f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}; the jq pattern is "
         + settings.text_pattern
@@ -95,11 +98,11 @@ def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped
     )
 
 
-def print_estimate(args: argparse.Namespace, settings: PackSettings) -> None:
+def print_estimate(args: argparse.Namespace, jobs: list[PackSettings]) -> None:
     """Print the result of a dry run."""
     from fastpack.packing.pack_estimate import estimate_pack
 
-    plans = estimate_pack(settings)
+    plans = [plan for settings in jobs for plan in estimate_pack(settings)]
     emit(
         args,
         {"dry_run": True, "files": [vars(plan) for plan in plans]},
@@ -110,11 +113,17 @@ def print_estimate(args: argparse.Namespace, settings: PackSettings) -> None:
 def _describe_plan(plan: PlannedPack) -> str:
     if plan.kept_existing:
         return "exists, kept"
-    lines = "" if plan.lines is None else f"{plan.lines:,} lines, "
-    n_tokens = plan.estimated_tokens
-    size = "" if n_tokens is None else f"about {n_tokens:,} tokens, {n_tokens * plan.token_size_in_bytes:,} bytes; "
+    lines = "" if plan.lines is None else f"{counted(plan.lines, 'line')}, "
+    size = seconds = ""
+    if (n_tokens := plan.estimated_tokens) is not None:
+        amounts = f"{n_tokens:,} tokens"
+        if (n_counted := plan.estimated_loss_tokens) is not None:
+            documents = counted(plan.estimated_documents or 0, "conversation")
+            amounts = f"{documents}, {amounts}, of which {n_counted:,} count in the loss"
+        size = f"about {amounts}, {n_tokens * plan.token_size_in_bytes:,} bytes; "
+        seconds = f", in about {plan.estimated_seconds:.1f} s"
     source = plan.sources[0] if len(plan.sources) == 1 else f"{len(plan.sources)} files"
     return (
         f"would hold {size}{plan.token_size_in_bytes} byte(s) a token, from {source} ({lines}{plan.source_bytes:,} "
-        f"bytes){f', tokenised by {plan.engine}' if plan.engine else ''}"
+        f"bytes){f', tokenised by {plan.engine}' if plan.engine else ''}{seconds}"
     )

@@ -95,13 +95,6 @@ class ChatPackJson(PackedChatJson):
     dry_run: NoDryRun
 
 
-class PlannedChatJson(TypedDict):
-    """packed conversations, in a dry run"""
-
-    files: Annotated[list[str], "the packed files"]
-    dry_run: IsDryRun
-
-
 class PackEachJson(TypedDict):
     """with `--per-source`"""
 
@@ -121,6 +114,11 @@ class PlannedPackJson(TypedDict):
     engine: Annotated[str, "tokenizer library"]
     estimated_tokens: Annotated[Count | None, "estimate from a sample of the documents; null for compressed sources"]
     kept_existing: Kept
+    estimated_documents: Annotated[Count | None, "estimate of the documents that can be packed; null as above"]
+    estimated_loss_tokens: Annotated[Count | None, "estimate of the tokens that count in the loss; null for texts"]
+    estimated_seconds: Annotated[
+        float | None, "estimate of the time to encode them with `--num-workers`; null as above"
+    ]
 
 
 class PlannedPacksJson(TypedDict):

@@ -43,6 +43,7 @@ COMMANDS = {
     "trace": ("trace",),
     "mount": ("mount",),
     "fetch": ("fetch",),
+    "doctor": ("doctor",),
     "bench": ("bench",),
     "completion": ("completion",),
 }
@@ -95,6 +96,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.mount import add_commands
         case "fetch":
             from fastpack.cli.fetch import add_commands
+        case "doctor":
+            from fastpack.cli.doctor import add_commands
         case "bench":
             from fastpack.cli.bench import add_commands
         case "completion":

@@ -18,6 +18,7 @@ FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _NAMES},
     "micro_batches": "--micro-batches",
     "num_threads": "--threads",
+    "pad_to_multiple": "--pad-to-multiple",
     "repeats": "--repeat",
     "seed": "--seed",
     "seq_length": "--seq-len",
@@ -52,6 +53,13 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="documents longer than a row are split, keep their first N tokens, or are left out (default: split)",
     )
     parser.add_argument("--max-documents", type=at_least(1), metavar="N", help="documents in a row at most")
+    parser.add_argument(
+        "--pad-to-multiple",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="pad each document to a multiple of N tokens, for FP8 and context parallelism (default: 1)",
+    )
     parser.add_argument("--seed", type=at_least(0), help="seed of the order of rows (default: the order of packing)")
     parser.add_argument(
         "--repeat",
@@ -89,15 +97,16 @@ def _add_balance_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_source_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group = parser.add_argument_group("sources")
+    group.add_argument(
         "--from",
         dest="source_format",
         metavar="FORMAT",
         choices=(*FORMATS, "manifest"),
         help="format of the sources (default: detected; nanogpt is not)",
     )
-    parser.add_argument("--dtype", help="dtype of the tokens in sources that do not state it, such as uint16")
-    parser.add_argument(
+    group.add_argument("--dtype", help="dtype of the tokens in sources that do not state it, such as uint16")
+    group.add_argument(
         "--eos-token-id",
         type=int,
         metavar="ID",
@@ -118,6 +127,7 @@ def run_plan(args: argparse.Namespace) -> int:
             long=args.long,
             seed=args.seed,
             max_documents=args.max_documents,
+            pad_to_multiple=args.pad_to_multiple,
             balance=args.balance,
             data_parallel=args.data_parallel,
             micro_batches=args.micro_batches,

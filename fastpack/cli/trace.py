@@ -21,13 +21,17 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="show which documents a step of a training run contained, or which steps contained a document",
         example="fastpack trace run.json --step 1200 --text --tokenizer gpt2/tokenizer.json",
     )
-    parser.add_argument("path", metavar="PATH", help="the description of the run, which loader.describe() returns")
+    parser.add_argument(
+        "path", metavar="PATH", help="the description of the run: what loader.describe() returns, as JSON"
+    )
     question = parser.add_mutually_exclusive_group(required=True)
-    question.add_argument("--step", type=at_least(0), metavar="N", help="the step, from 0")
+    question.add_argument(
+        "--step", type=at_least(0), metavar="N", help="the step, from 0; later ones than those of the run are predicted"
+    )
     question.add_argument(
         "--document",
-        metavar="FILE",
-        help="FILE:NUMBER: a token file, and the number of a document in it, from 0",
+        metavar="FILE:NUMBER",
+        help="a token file, and the number of a document in it, from 0: search all steps so far",
     )
     parser.add_argument("--rank", type=at_least(0), metavar="N", help="only this rank (default: all ranks)")
     parser.add_argument("--text", action="store_true", help="also show the text of each document in the step")
@@ -49,12 +53,14 @@ def run_trace(args: argparse.Namespace) -> int:
     run = TracedRun(args.path)
     if args.document is not None:
         rows = run.steps_of(args.document, args.rank)
-        emit(args, {"document": args.document, "rows": rows}, _steps(rows))
+        known = {"document": args.document, "first_step": run.order.first_step, "steps": run.order.n_steps}
+        emit(args, {**known, "rows": rows}, _steps(rows, run.order.first_step))
         return 0
     rows = run.rows(args.step, args.rank)
     if args.text:
         _add_texts(run, rows, args.tokenizer)
-    emit(args, {"step": args.step, "rows": rows}, _rows(args.step, rows))
+    found = {"step": args.step, "steps": run.order.n_steps, "rows": rows}
+    emit(args, found, _rows(args.step, run.order.n_steps, rows))
     return 0
 
 
@@ -68,23 +74,27 @@ def _add_texts(run: Any, rows: list[dict[str, Any]], tokenizer: str) -> None:
             row["text"] = decoder.text(run.tokens(row).tolist())
 
 
-def _rows(step: int, rows: list[dict[str, Any]]) -> Iterator[str]:
-    if rows and rows[0].get("skipped"):
+def _rows(step: int, n_steps: int, rows: list[dict[str, Any]]) -> Iterator[str]:
+    if step >= n_steps:
+        yield f"the run has had {n_steps} steps; step {step} is predicted, as if nothing changed:"
+    elif rows and rows[0].get("skipped"):
         yield f"step {step} was skipped; it would have contained:"
     for row in rows:
         head = f"rank {row['rank']}  row {row['row']}  {row['source']}"
+        corpus = f"  from {row['corpus']}:{row['line']}" if "corpus" in row else ""
         if "file" not in row:
-            yield f"{head}  sample {row.get('key', row['sample'])}"
+            yield f"{head}  sample {row.get('key', row['sample'])}{corpus}"
             continue
         document = "document unknown" if row["document"] is None else f"document {row['document']:,}"
-        corpus = f"  from {row['corpus']}:{row['line']}" if "corpus" in row else ""
         yield f"{head}  {row['file']}  {document}  tokens {row['start']:,} to {row['end']:,}{corpus}"
         if "text" in row:
             text = row["text"]
             yield f"    {text[:TEXT]}{'...' if len(text) > TEXT else ''}"
 
 
-def _steps(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _steps(rows: list[dict[str, Any]], first_step: int) -> Iterator[str]:
+    if first_step:
+        yield f"steps before {first_step} are not in this description: search that of an earlier checkpoint as well"
     if not rows:
         yield "no step so far contained tokens of this document"
     for row in rows:

@@ -36,7 +36,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack verify corpus.pbin --vocab-size 50257 --eos-token-id 50256",
     )
     parser.add_argument(
-        "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy, .bin or .fpm file, or a folder of such"
+        "path",
+        metavar="PATH",
+        nargs="+",
+        help="a .pbin, .jsonl, .idx, .npy, .bin, .fpm or .plan file, or a folder of such",
     )
     parser.add_argument("--vocab-size", type=int, metavar="N", help="token ids from N on are errors")
     parser.add_argument("--eos-token-id", type=int, metavar="ID", help="the token that ends every document")

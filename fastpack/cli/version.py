@@ -31,11 +31,11 @@ def describe_versions() -> str:
         f"fastpack {__version__}",
         f"python {platform.python_version()} ({platform.machine()}, {platform.system()})",
     ]
-    lines += [f"{package} {_installed(package)}" for package in ("numpy", "numba")]
+    lines += [f"{package} {installed(package)}" for package in ("numpy", "numba")]
     return "\n".join([*lines, f"processor features: {' '.join(_features()) or 'unknown'}"])
 
 
-def _installed(package: str) -> str:
+def installed(package: str) -> str:
     """Return a version from the name of the metadata folder; importing importlib.metadata takes 50 ms."""
     import os
     import sys

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.base import Dataset, Indices, RowDataset, Selection, WindowDataset
-from fastpack.datasets.file_spans import RowSpans, Traceable, row_spans
+from fastpack.datasets.base import Dataset, Indices, RowDataset, Selection
+from fastpack.datasets.file_spans import NamedSamples, RowSpans, Traceable, row_spans
 from fastpack.datasets.map_dataset import Closeable, MapDataset, SampleDataset, Stateful
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.row_format import DATASET_IDX, ConcatenatedRows, TokenRows, without_dataset_idx
 from fastpack.datasets.row_shares import Spans, fill_window_spans
+from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows, concatenated_windows
 from fastpack.display import facts
@@ -158,6 +159,10 @@ class Concatenation(RowDataset):
             forms.append({name: (array.shape, array.dtype) for name, array in dataset.new_outputs(1).items()})
         return bool(forms) and all(form == forms[0] for form in forms)
 
+    def _identity(self) -> bytes:
+        parts = [dataset._identity() if isinstance(dataset, Dataset) else b"" for dataset in self.datasets]
+        return repr([*self._bounds, *map(len, parts)]).encode() + b"".join(parts)
+
     def row_spans(self, indices: Indices) -> RowSpans:
         """Return where the tokens of samples lie in the files of the datasets, without reading them.
 
@@ -169,7 +174,8 @@ class Concatenation(RowDataset):
         Returns
         -------
         RowSpans
-            The dataset, the file and the token range of each sample. Samples of datasets without files have none.
+            The dataset, the file and the token range of each sample; datasets of a concatenation in this one are
+            numbered one by one, in their order. Samples of datasets without files have none.
 
         Raises
         ------
@@ -177,14 +183,21 @@ class Concatenation(RowDataset):
             If an index is out of range.
         """
         numbers, local = self._locate_many(self._absolute(item_numbers(indices)))
-        found = [row_spans(*np.empty((3, 0), np.int64))]
+        found, firsts = [row_spans(*np.empty((3, 0), np.int64))], self._first_sources
         for number, order in _by_dataset(numbers):
             dataset = self.datasets[number]
             if isinstance(dataset, Traceable):
                 spans = dataset.row_spans(local[order])
-                found.append(spans._replace(rows=order[spans.rows], sources=np.full(len(spans.rows), number)))
+                sources = spans.sources + firsts[number]
+                found.append(spans._replace(rows=order[spans.rows], sources=sources))
         joined = RowSpans(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         return joined.chosen(np.argsort(joined.rows, kind="stable"))
+
+    @property
+    def _first_sources(self) -> list[int]:
+        """The number of the first source of each dataset, and of all sources."""
+        counts = (one._first_sources[-1] if isinstance(one, Concatenation) else 1 for one in self.datasets)
+        return [0, *accumulate(counts)]
 
     def token_files(self, source: int = 0) -> Sequence[str]:
         """Return the paths of the files of a dataset that `row_spans` numbers.
@@ -199,8 +212,20 @@ class Concatenation(RowDataset):
         sequence of str
             The paths.
         """
-        dataset = self.datasets[source]
-        return dataset.token_files(0) if isinstance(dataset, Traceable) else []
+        firsts = self._first_sources
+        number = bisect_right(firsts, source) - 1
+        dataset = self.datasets[number]
+        return dataset.token_files(source - firsts[number]) if isinstance(dataset, Traceable) else []
+
+    def _sample_names(self, index: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        numbers, local = self._locate_many(self._absolute(index))
+        names: list[dict[str, Any]] = [{} for _ in index]
+        for number, order in _by_dataset(numbers):
+            dataset = self.datasets[number]
+            if isinstance(dataset, NamedSamples):
+                for place, found in zip(order.tolist(), dataset._sample_names(local[order]), strict=True):
+                    names[place] = found
+        return names
 
     def will_need(self, indices: Indices) -> None:
         """Hint each dataset to prefetch its samples among `indices`.

@@ -84,6 +84,10 @@ class DummyDataset(Dataset):
         self.sample_definition = tuple(_definition(one) for one in sample_definition)
         self.seed = seed
 
+    def _identity(self) -> bytes:
+        arrays = [(one.sample_key, tuple(one.sample_shape), one.sample_type) for one in self.sample_definition]
+        return repr((arrays, self.seed)).encode()
+
     def __getitem__(self, index: SupportsIndex) -> dict[str, npt.NDArray[Any]]:
         rng = np.random.default_rng((self.seed, position_of(index, self._total)))
         return {one.sample_key: _draw(one, rng) for one in self.sample_definition}

@@ -3,40 +3,57 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.base import Dataset, WindowDataset
+from fastpack.datasets.base import Dataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
-from fastpack.datasets.map_dataset import MapDataset
+from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import SegmentPaths, TokenSegment
 
 
-def source_of(dataset: Any, number: int) -> MapDataset[Any]:
-    """Return a dataset of a mixture, or the dataset itself."""
-    datasets = getattr(dataset, "datasets", None)
-    found: MapDataset[Any] = dataset if datasets is None else datasets[number]
-    return found
+class Source(NamedTuple):
+    """A dataset that `row_spans` numbers, and its samples in the whole dataset."""
+
+    dataset: Any
+    first: int
+    end: int
+
+
+def sources_of(dataset: Any, first: int = 0) -> list[Source]:
+    """Return the datasets of a concatenation, those of concatenations in it one by one, or the dataset itself."""
+    if not isinstance(dataset, Concatenation):
+        return [Source(dataset, first, first + len(dataset))]
+    starts = (first + start for start in dataset._bounds)
+    return [source for one, start in zip(dataset.datasets, starts, strict=False) for source in sources_of(one, start)]
 
 
 class FileDocuments:
     """The document ends of each file that a dataset's spans number."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+        self._dataset, self.sources = dataset, sources_of(dataset)
+        self._files: dict[int, Sequence[str]] = {}
         self._named: dict[str, list[tuple[int, int]]] = {}
         self._ends: dict[str, npt.NDArray[np.int64] | None] = {}
 
+    def files(self, source: int) -> Sequence[str]:
+        """Return the paths of the files of a source."""
+        if source not in self._files:
+            assert isinstance(self._dataset, Traceable)
+            self._files[source] = self._dataset.token_files(source)
+        return self._files[source]
+
     def path(self, source: int, file: int) -> str:
         """Return the path of a file."""
-        assert isinstance(self._dataset, Traceable)
-        return self._dataset.token_files(source)[file]
+        return self.files(source)[file]
 
     def ends(self, source: int, file: int) -> npt.NDArray[np.int64] | None:
         """Return the end of each document in tokens, int64 [n]; None if the boundaries are unknown.
@@ -45,12 +62,12 @@ class FileDocuments:
         """
         path = self.path(source, file)
         if path not in self._ends:
-            dataset = source_of(self._dataset, source)
+            dataset = self.sources[source].dataset
             if isinstance(dataset, OpenFiles):
                 self._ends[path] = _ends_in(dataset._open_file(file))
                 return self._ends[path]
             eos = dataset._eos if isinstance(dataset, WindowDataset) else None
-            files = self._dataset.token_files(source) if isinstance(self._dataset, Traceable) else []
+            files = self.files(source)
             segment = files.segments[file] if isinstance(files, SegmentPaths) else None
             self._ends[path] = _document_ends(path, eos, segment)
         return self._ends[path]
@@ -74,13 +91,11 @@ class FileDocuments:
 
     def _places(self, name: str) -> list[tuple[int, int]]:
         if name not in self._named:
-            assert isinstance(self._dataset, Traceable)
             same = {name, os.path.realpath(name)}
-            n_sources = len(self._dataset.datasets) if isinstance(self._dataset, Concatenation) else 1
             self._named[name] = [
                 (source, file)
-                for source in range(n_sources)
-                for file, path in enumerate(self._dataset.token_files(source))
+                for source in range(len(self.sources))
+                for file, path in enumerate(self.files(source))
                 if path in same or os.path.realpath(path) in same
             ]
         return self._named[name]

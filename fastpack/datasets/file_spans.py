@@ -59,6 +59,37 @@ class Traceable(Protocol):
         ...
 
 
+class NumberedFiles:
+    """Base class of the traceable datasets that are one source."""
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files that `row_spans` numbers.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset in a mixture: 0.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        return self._token_files() if source == 0 else ()
+
+    def _token_files(self) -> Sequence[str]:
+        raise NotImplementedError
+
+
+@runtime_checkable
+class NamedSamples(Protocol):
+    """A dataset whose samples have names, such as the keys of a `WebDataset`."""
+
+    def _sample_names(self, index: Numbers, /) -> list[dict[str, Any]]:
+        """Return what names each of the samples, as JSON values."""
+        ...
+
+
 @runtime_checkable
 class OpenFiles(Protocol):
     """A traceable dataset that opens its token files itself, with the document boundaries that it uses."""

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_manifest, tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.shard_masks import find_masks
 from fastpack.datasets.token_streams import TokenStream
+from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning

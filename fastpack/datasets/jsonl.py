@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset
 from fastpack.display import facts
@@ -128,6 +132,14 @@ class MemMapDataset(Dataset):
             expected = f"a document whose {self.jq_pattern} is a string"
             found = f"line {position} without one ({error})"
             raise FormatError(self.raw_data_path, self.reader.offset(position), found, expected) from None
+
+    def _sample_names(self, index: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        lines = self.reader.line_numbers(np.where(index < 0, index + self._total, index)).tolist()
+        return [{"corpus": os.fspath(self.raw_data_path), "line": line} for line in lines]
+
+    def _identity(self) -> bytes:
+        last = self.reader.offset(self._total - 1) if self._total else 0
+        return repr((self.jq_pattern, last)).encode()
 
     def close(self) -> None:
         """Release the file; closing twice is allowed."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.row_shares import PADDING, Spans
-from fastpack.datasets.shard_masks import ShardMasks
+from fastpack.datasets.row_shares import PADDING, Numbers, Spans
+from fastpack.datasets.shard_masks import FileMasks, ShardMasks
 from fastpack.datasets.windows import Windows
 
 IGNORED = -100
+
+
+class Places(NamedTuple):
+    """Where tokens come from and go, each int64 [k]: file, first token there, number of tokens, and row and column."""
+
+    files: Numbers
+    starts: Numbers
+    lengths: Numbers
+    rows: Numbers
+    columns: Numbers
 
 
 def mask_labels(
@@ -35,8 +45,13 @@ def mask_span_labels(
     """Set the labels of spans of windows to -100 where the token does not count."""
     spans = spans.chosen(spans.starts != PADDING)
     found = windows.spans(spans.samples, negative)
-    places = (found.files, found.starts + spans.starts, spans.rows, spans.columns, spans.lengths)
-    for file, start, row, column, length in zip(*(field.tolist() for field in places), strict=True):
+    starts = found.starts + spans.starts + 1  # a label is the next token
+    mask_places(masks, Places(found.files, starts, spans.lengths, spans.rows, spans.columns), labels, IGNORED)
+
+
+def mask_places(masks: ShardMasks | FileMasks, places: Places, out: npt.NDArray[Any], value: int) -> None:
+    """Set out [n, L] to `value` at places whose tokens do not count."""
+    for file, start, length, row, column in zip(*(field.tolist() for field in places), strict=True):
         mask = masks.of(file)
         if mask is not None:
-            labels[row, column : column + length][~mask.read(start + 1, start + 1 + length)] = IGNORED
+            out[row, column : column + length][~mask.read(start, start + length)] = value

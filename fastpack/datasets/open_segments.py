@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.window_groups import address_of
 from fastpack.errors import FormatError
-from fastpack.io import Reader
+from fastpack.io import Reader, held_pages, note_pages
 from fastpack.tokens.token_segment import TokenSegment
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors per process
 
@@ -23,6 +27,8 @@ class OpenSegments:
         self.segments = segments
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
+        self._pages = held_pages()
+        self._first = np.empty(0, np.int64)  # the position of each segment in the table of pages, -1 before its use
 
     @property
     def n_open_files(self) -> int:
@@ -44,6 +50,67 @@ class OpenSegments:
             end, path = offset + n_bytes, self.segments[number].path
             raise FormatError(path, end, "the end of the file", f"{offset + len(out)} bytes, as when opened")
 
+    def locate(self, numbers: Numbers, starts: Numbers, n_bytes: int) -> tuple[npt.NDArray[np.uint64], object]:
+        """Return the address of `n_bytes` of segment numbers[k] from its byte starts[k] on, and what keeps them valid.
+
+        Bytes that this process has mapped are used where they are, others are read. Raises as `read`.
+        """
+        positions, copies = self._positions(numbers) + starts, dict[int, npt.NDArray[np.uint8]]()
+
+        def copy(k: int) -> None:
+            copies[k] = np.empty(n_bytes, np.uint8)
+            self.read(int(numbers[k]), int(starts[k]), copies[k])
+            self._note(int(numbers[k]), int(starts[k]))
+
+        addresses, owner = self._pages.find(positions, n_bytes)
+        if addresses.all():
+            return addresses, owner
+        for k in self._one_per_page(positions, n_bytes, addresses):
+            copy(k)
+        addresses, owner = self._pages.find(positions, n_bytes)  # most others are in these pages
+        for k in np.flatnonzero(addresses == 0).tolist():
+            if k not in copies:
+                copy(k)
+            addresses[k] = address_of(copies[k])
+        return addresses, (owner, copies)
+
+    def _one_per_page(self, positions: Numbers, n_bytes: int, addresses: npt.NDArray[np.uint64]) -> list[int]:
+        """Return one k with address 0 for each first and last page of such reads."""
+        missing, page_bytes = np.flatnonzero(addresses == 0), self._pages.page_bytes
+        first, last = positions[missing] // page_bytes, (positions[missing] + n_bytes - 1) // page_bytes
+        _, chosen = np.unique((first << 20) + (last - first), return_index=True)
+        return list(map(int, missing[np.sort(chosen)]))
+
+    def _positions(self, numbers: Numbers) -> Numbers:
+        """Return the position of byte 0 of each segment in the table of pages."""
+        if len(self._first) < len(self.segments):
+            self._first = np.full(len(self.segments), -1, np.int64)
+        positions = self._first[numbers]
+        if positions.min(initial=0) >= 0:
+            return positions
+        with self._lock:
+            for number in np.unique(numbers[positions < 0]).tolist():
+                segment = self.segments[number]
+                within = segment.offset % self._pages.page_bytes
+                n_bytes = segment.length * segment.dtype.itemsize
+                self._first[number] = self._pages.reserve(within + n_bytes) + within
+        return self._first[numbers]
+
+    def _note(self, number: int, start: int) -> None:
+        """Remember where the pages of the block that contains this byte are mapped."""
+        segment, reader = self.segments[number], self._readers.get(number)
+        if reader is not None:
+            end = segment.offset + segment.length * segment.dtype.itemsize
+            position = int(self._first[number]) - segment.offset
+            note_pages(reader, self._pages, position, segment.offset, end, segment.offset + start)
+
+    def will_need_many(self, numbers: Numbers, starts: Numbers, n_bytes: int) -> None:
+        """Hint as `will_need` for `n_bytes` of segment numbers[k] from its byte starts[k] on."""
+        positions = self._positions(numbers) + starts
+        addresses, _ = self._pages.find(positions, n_bytes)
+        for k in self._one_per_page(positions, n_bytes, addresses):
+            self.will_need(int(numbers[k]), int(starts[k]), n_bytes)
+
     def will_need(self, number: int, start: int, n_bytes: int) -> None:
         """Hint the OS, or the block cache of a store, to read bytes of segment `number`."""
         self._reader(number).will_need(self.segments[number].offset + start, n_bytes)
@@ -62,3 +129,4 @@ class OpenSegments:
         """Close the files; a later read opens them again."""
         with self._lock:
             self._readers = {}
+            self._pages.clear()

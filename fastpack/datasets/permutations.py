@@ -77,10 +77,13 @@ def feistel_keys(seed: int, epoch: int, stream: int = 0) -> npt.NDArray[np.uint6
 
     Unlike torch's seed + epoch, (seed 42, epoch 1) and (seed 43, epoch 0) are different orders.
     """
-    state = FEISTEL_VERSION
-    for number in (seed, epoch, stream):
-        state = splitmix(state ^ number)
+    state = splitmix(feistel_state(seed, epoch) ^ stream)
     return np.array([splitmix(state + k * 0x9E3779B97F4A7C15) for k in range(4)], np.uint64)
+
+
+def feistel_state(seed: int, epoch: int) -> int:
+    """Return the state from which the keys of every stream of (seed, epoch) follow."""
+    return splitmix(splitmix(FEISTEL_VERSION ^ seed) ^ epoch)
 
 
 def splitmix(state: int) -> int:
@@ -90,11 +93,3 @@ def splitmix(state: int) -> int:
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & mask
     value = (value ^ value >> 27) * 0x94D049BB133111EB & mask
     return value ^ value >> 31
-
-
-def splitmix_array(states: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return `splitmix` of each state."""
-    values = states + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return values ^ values >> np.uint64(31)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Indices, RowDataset
 from fastpack.datasets.document_table import DocumentTable
-from fastpack.datasets.file_spans import RowSpans
-from fastpack.datasets.loss_labels import IGNORED
+from fastpack.datasets.file_spans import NumberedFiles, RowSpans
+from fastpack.datasets.loss_labels import IGNORED, Places, mask_places
 from fastpack.datasets.outputs import LOSS_MASK, OUTPUTS, PAIR_OUTPUTS, ROW_OUTPUTS, WHOLE_OUTPUTS, Arrays
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import PlannedRows
@@ -31,21 +31,27 @@ from fastpack.tokens.token_segment import stamp_of
 
 
 class _Places(NamedTuple):
-    """First token (-1 for padding), row, column, length and number within the row of each segment; int64 [k] each."""
+    """Where the tokens of each segment come from and go; int64 [k] each.
+
+    first: the first token, -1 for padding. length: tokens, 0 for padding. size: columns that the segment takes. number:
+    of the segment within the row.
+    """
 
     first: Numbers
     row: Numbers
     column: Numbers
     length: Numbers
+    size: Numbers
     number: Numbers
 
 
-class PlannedDataset(RowDataset):
+class PlannedDataset(NumberedFiles, RowDataset):
     """Read the rows of a packing plan: whole documents, or pieces of them, in rows of `seq_length` tokens.
 
     A sample is {"input_ids", "labels", "doc_ids"}, each int64 [seq_length], or the given outputs. The tokens of a row
     are those of its segments, one after another, and then padding. No label crosses a border: the label of the last
-    token of each segment is -100, and so is that of padding.
+    token of each segment is -100, and so is that of padding. In a plan with `pad_to_multiple`, each segment is followed
+    by padding up to a multiple of that many tokens.
 
     Parameters
     ----------
@@ -81,7 +87,8 @@ class PlannedDataset(RowDataset):
     The outputs of a batch of B rows of L = seq_length tokens:
 
     - input_ids, labels, doc_ids, position_ids: [B, L]. doc_ids number the segments of a row from 0, position_ids the
-      tokens of each segment. The padding of a row is one more segment.
+      tokens of each segment. The padding at the end of a row is one more segment; padding after a segment belongs to
+      it, so that all segments begin and end at multiples of `plan.pad_to_multiple`.
     - cu_seqlens and max_seqlen include padding as segments: the last entry of cu_seqlens is B * L.
     - loss_mask: bool [B, L], whether the label is not -100.
 
@@ -210,26 +217,15 @@ class PlannedDataset(RowDataset):
             If a number is out of range.
         """
         found = self._segments(item_numbers(indices))
-        place, lengths = self._table.locate(found.document), found.end - found.start
-        before = np.cumsum(lengths) - lengths
+        place = self._table.locate(found.document)
+        sizes = self.plan.padded(found.end - found.start)
+        before = np.cumsum(sizes) - sizes
         offsets = before - before[np.searchsorted(found.row, found.row)]
-        starts, ends, zeros = place.start + found.start, place.start + found.end, np.zeros_like(lengths)
+        starts, ends, zeros = place.start + found.start, place.start + found.end, np.zeros_like(sizes)
         return RowSpans(found.row, offsets, zeros, place.file, starts, ends, place.number)
 
-    def token_files(self, source: int = 0) -> Sequence[str]:
-        """Return the paths of the files that `row_spans` numbers.
-
-        Parameters
-        ----------
-        source
-            The number of the dataset in a mixture: 0.
-
-        Returns
-        -------
-        sequence of str
-            The paths.
-        """
-        return [file.path for file in self._table.files] if source == 0 else ()
+    def _token_files(self) -> Sequence[str]:
+        return [file.path for file in self._table.files]
 
     def _open_file(self, number: int) -> TokenFile:
         source = self._file_sources[id(self._table.files[number])]
@@ -238,7 +234,9 @@ class PlannedDataset(RowDataset):
     def _identity(self) -> bytes:
         plan = self.plan
         counts = [(source.n_documents, source.n_tokens) for source in plan.sources]
-        return repr((plan.seq_length, plan.algorithm, plan.long, plan.seed, plan.n_segments, counts)).encode()
+        known = (plan.seq_length, plan.algorithm, plan.long, plan.seed, plan.n_segments, counts)
+        # Runs were described before plans could pad documents.
+        return repr(known if plan.pad_to_multiple == 1 else (*known, plan.pad_to_multiple)).encode()
 
     def _segments(self, index: Numbers) -> Segments:
         self._check_open()
@@ -251,40 +249,40 @@ class PlannedDataset(RowDataset):
     def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
         places = self._places(index)
         outputs = _kernel_outputs(arrays)
-        columns: Any = [outputs.get(name) for name in ROW_OUTPUTS]
+        columns, fill = [outputs.get(name) for name in ROW_OUTPUTS], cast(Any, kernels.fill_segments)
         for group in self._reader.numbered_groups(places.first, places.length):
             is_all = len(group.which) == len(places.first)  # then `which` numbers them in their order
-            _, row, column, length, number = places if is_all else (values[group.which] for values in places)
-            place = (group.addresses, row if rows is None else rows[row], column, length, number)
-            misfit = kernels.fill_segments(*place, self.pad_token_id, group.dtype_selector, *columns)
+            _, row, *others = places if is_all else (values[group.which] for values in places)
+            place = (group.addresses, row if rows is None else rows[row], *others)
+            misfit = fill(*place, self.pad_token_id, group.dtype_selector, *columns)
             check_fit(misfit, group.dtype_selector)
         if "labels" in outputs:
             self._mask_labels(places, outputs["labels"], rows)
         if LOSS_MASK in arrays:
-            chosen = slice(None) if rows is None else rows
-            arrays[LOSS_MASK][chosen] = outputs["labels"][chosen] != -100
+            if rows is None:
+                np.not_equal(outputs["labels"], IGNORED, out=arrays[LOSS_MASK])
+            else:
+                arrays[LOSS_MASK][rows] = outputs["labels"][rows] != IGNORED
 
     def _mask_labels(self, places: _Places, labels: npt.NDArray[Any], rows: RowNumbers | None) -> None:
         """Set the labels of tokens that do not count to -100; the last label of a segment is -100 anyway."""
         if not self._masks.exist:
             return
-        files = np.searchsorted(self._reader.first_tokens, places.first, side="right") - 1
-        starts = places.first - self._reader.first_tokens[files]
-        targets = places.row if rows is None else rows[places.row]
         chosen = (places.first >= 0) & (places.length > 1)
-        fields = (files, starts + 1, targets, places.column, places.length - 1)
-        for file, start, row, column, length in zip(*(field[chosen].tolist() for field in fields), strict=True):
-            mask = self._masks.of(file)
-            if mask is not None:
-                labels[row, column : column + length][~mask.read(start, start + length)] = IGNORED
+        first, row, column, length = (field[chosen] for field in places[:4])
+        files = np.searchsorted(self._reader.first_tokens, first, side="right") - 1
+        starts = first - self._reader.first_tokens[files] + 1  # a label is the next token
+        targets = row if rows is None else rows[row]
+        mask_places(self._masks, Places(files, starts, length - 1, targets, column), labels, IGNORED)
 
     def _places(self, index: Numbers) -> _Places:
         """Return where the segments of rows come from and go; FormatError for tokens that a document does not have."""
         segments, n_rows = self._segments(index), len(index)
-        placed = np.empty((5, len(segments.row) + n_rows), np.int64)
+        placed = np.empty((6, len(segments.row) + n_rows), np.int64)
         for is_last in (False, True):
             tables = (self._passes, self._table.starts, self._table.ends)
-            n = kernels.place_segments(*segments, *tables, n_rows, self.seq_length, placed)
+            shape = (n_rows, self.seq_length, self.plan.pad_to_multiple)
+            n = kernels.place_segments(*segments, *tables, *shape, placed)
             if n >= 0:
                 return _Places(*placed[:, :n])
             if is_last:
@@ -339,6 +337,8 @@ class PlannedDataset(RowDataset):
 
 def _kernel_outputs(arrays: Arrays) -> Arrays:
     """Return the arrays that the kernel writes: those of a batch, and labels where only the loss mask is requested."""
+    if "input_ids" in arrays and LOSS_MASK not in arrays:
+        return arrays
     grids = {name: array for name, array in arrays.items() if name != LOSS_MASK}
     needed = ("input_ids", "labels") if LOSS_MASK in arrays else ("input_ids",)
     some = next(iter(grids.values()), np.empty(arrays[next(iter(arrays))].shape, np.int64))

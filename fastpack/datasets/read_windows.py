@@ -10,8 +10,16 @@ import numpy.typing as npt
 
 from fastpack.datasets.mapped_shards import LazyOpeners
 from fastpack.datasets.open_segments import OpenSegments
-from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
-from fastpack.datasets.windows import Windows, chosen_starts
+from fastpack.datasets.window_groups import (
+    Tokens,
+    WindowGroup,
+    copied_group,
+    dtype_selector,
+    row_addresses,
+    selector_of,
+)
+from fastpack.datasets.windows import Windows, chosen_starts, row_numbers
+from fastpack.io import is_remote
 from fastpack.tokens.flat.shards import not_flat_error
 from fastpack.tokens.manifest.manifest_shards import first_odd
 from fastpack.tokens.token_segment import TokenSegment
@@ -33,6 +41,8 @@ class ReadWindows(Windows):
         if (odd := first_odd(shards)) is not None:
             raise not_flat_error(odd)
         self.files = OpenSegments(shards)
+        self._selector: Tokens | None = None
+        self._is_known = False
 
     def window(self, number: int, start: int) -> Tokens:
         """Read the window of shard `number` that begins at its token `start`."""
@@ -44,6 +54,11 @@ class ReadWindows(Windows):
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[WindowGroup]:
         """Yield groups as `Windows.groups`, of windows read into memory."""
         shards, starts = self.positions(indices, negative)
+        selector = self._one_selector()
+        if selector is not None:
+            addresses, owner = self.files.locate(shards, starts * selector.itemsize, self.n_tokens * selector.itemsize)
+            yield WindowGroup(addresses, row_numbers(len(indices)), selector, owner)
+            return
         positions: list[tuple[int, int]] = list(zip(shards.tolist(), starts.tolist(), strict=True))
         dtypes = [self.files.segments[number].dtype for number, _ in positions]
         for dtype in dict.fromkeys(dtypes):
@@ -57,6 +72,17 @@ class ReadWindows(Windows):
                 yield copied_group(list(tokens), rows)
             else:
                 yield WindowGroup(row_addresses(tokens), rows, selector, tokens)
+
+    def _one_selector(self) -> Tokens | None:
+        """Return what selects the kernel, if all shards are objects in stores that one kernel can read in place."""
+        if not self._is_known:
+            segments = self.files.segments
+            if is_remote(segments[0].path):
+                kinds = {(one.dtype, one.offset % one.dtype.itemsize) for one in segments}
+                (dtype, within), *more = kinds
+                self._selector = None if more or within else selector_of(dtype)
+            self._is_known = True
+        return self._selector
 
     def _read(self, number: int, start: int, out: npt.NDArray[np.uint8]) -> None:
         self.files.read(number, start * self.files.segments[number].dtype.itemsize, out)
@@ -72,6 +98,10 @@ class ReadWindows(Windows):
     def will_need(self, indices: npt.NDArray[np.int64], negative: bool = False) -> None:
         """Hint the OS, or the block cache of a store, to read these windows."""
         shards, starts = self.positions(indices, negative)
+        selector = self._one_selector()
+        if selector is not None:
+            self.files.will_need_many(shards, starts * selector.itemsize, self.n_tokens * selector.itemsize)
+            return
         for number, start in zip(shards.tolist(), starts.tolist(), strict=True):
             size = self.files.segments[number].dtype.itemsize
             self.files.will_need(number, start * size, self.n_tokens * size)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import math
 import os
 import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from enum import StrEnum
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
+from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
+from fastpack.datasets.shard_masks import find_masks
+from fastpack.datasets.tatm_items import SplitType, TatmMemmapDatasetItem, TokenOutputFormat, chosen_option, to_torch
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -29,38 +29,11 @@ from fastpack.item_numbers import item_number, item_numbers
 from fastpack.tokens.flat.shard_warnings import find_warnings
 from fastpack.tokens.flat.shards import scan_shards
 from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
-
-Option = TypeVar("Option", bound=StrEnum)
+from fastpack.tokens.formats import open_tokens
+from fastpack.tokens.token_file import TokenFile
+from fastpack.tokens.token_segment import SegmentPaths
 
 MOST_DOCUMENTS = 1 << 16  # in an item, because document_ids are uint16
-
-
-class SplitType(StrEnum):
-    """The splits of a dataset."""
-
-    TRAIN = "train"
-    VALIDATION = "validation"
-
-
-class TokenOutputFormat(StrEnum):
-    """The types of the arrays of an item."""
-
-    TORCH = "torch"
-    NP = "numpy"
-
-
-@dataclass(kw_only=True)
-class TatmMemmapDatasetItem:
-    """A sample of `TatmMemmapDataset`; `item["token_ids"]` is `item.token_ids`."""
-
-    token_ids: Any = None
-    document_ids: Any = None
-    document_mask: Any = None
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in (field.name for field in fields(self)):
-            raise KeyError(f"{name} not found in dataset item.")
-        return getattr(self, name)
 
 
 class TatmMemmapDataset(Dataset):
@@ -142,7 +115,7 @@ class TatmMemmapDataset(Dataset):
         *,
         trim_zero_tail: bool = False,
     ) -> None:
-        self.token_output_format = _option(TokenOutputFormat, token_output_format, "token output format")
+        self.token_output_format = chosen_option(TokenOutputFormat, token_output_format, "token output format")
         self.file_prefix, self.file_suffix = file_prefix, file_suffix
         self.context_length, self.dtype, self.chunked = context_length, dtype, chunked
         self.eos_token, self.vocab_size = eos_token, vocab_size
@@ -166,6 +139,8 @@ class TatmMemmapDataset(Dataset):
             found = [f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"]
         for text in found:
             warnings.warn(text, DataWarning, stacklevel=3)
+        if masks := find_masks(self._shards):
+            masks.note_unused("tatm's items have no labels; those of MemoryMappedDataset show it")
         if trim:
             self._shards = [shard.trimmed(keep=int(self.eos_token == 0)) for shard in self._shards]
         self._step = self.context_length if self.chunked else 1
@@ -200,7 +175,7 @@ class TatmMemmapDataset(Dataset):
         ValueError
             For another name, or if there is no split.
         """
-        chosen = None if split is None else _option(SplitType, split, "split type")
+        chosen = None if split is None else chosen_option(SplitType, split, "split type")
         if chosen is not None and self._split_index is None:
             raise ValueError(
                 "No current index to split the dataset has been set. Please call create_split prior to setting a split."
@@ -260,16 +235,63 @@ class TatmMemmapDataset(Dataset):
 
     def _window(self, index: int) -> Tokens:
         """Return the tokens of an item, without padding."""
+        return self._windows.window(*self._place(index))
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Return the file of an item, and its first token there."""
+        index += len(self) if index < 0 else 0
         if index < 0:
-            index += len(self)
-            if index < 0:
-                raise IndexError("Index out of bounds.")
+            raise IndexError("Index out of bounds.")
         if self.split is SplitType.VALIDATION and self._split_index is not None:
             index += self._split_index
         if index >= self._bounds[-1]:
             raise IndexError("Index out of bounds.")
         number = bisect_right(self._bounds, index) - 1
-        return self._windows.window(number, (index - self._bounds[number]) * self._step)
+        return number, (index - self._bounds[number]) * self._step
+
+    def row_spans(self, indices: Indices) -> RowSpans:
+        """Return where the tokens of items lie in the files; padding has no place.
+
+        Parameters
+        ----------
+        indices
+            Numbers of items in the current split; negative ones count from the end.
+
+        Returns
+        -------
+        RowSpans
+            The file and the token range of each item.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range.
+        """
+        places = np.array([self._place(index) for index in item_numbers(indices).tolist()], np.int64).reshape(-1, 2)
+        files, starts = places.T
+        lengths = np.array([shard.length for shard in self._shards], np.int64)
+        return row_spans(files, starts, np.minimum(starts + self.context_length, lengths[files]))
+
+    def token_files(self, source: int = 0) -> Sequence[str]:
+        """Return the paths of the files that `row_spans` numbers.
+
+        Parameters
+        ----------
+        source
+            The number of the dataset in a mixture: 0.
+
+        Returns
+        -------
+        sequence of str
+            The paths.
+        """
+        return SegmentPaths(self._shards) if source == 0 else ()
+
+    def _open_file(self, number: int) -> TokenFile:
+        return open_tokens(self._shards[number].path, format="bin", dtype=self.dtype, eos_token_id=self.eos_token)
+
+    def _identity(self) -> bytes:
+        return repr((self._bounds, self._step, self.split, self._split_index)).encode()
 
     def _document_ids(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         doc_ids = np.empty_like(tokens)
@@ -283,7 +305,7 @@ class TatmMemmapDataset(Dataset):
         """Return the array in the output format: `dtype` for "numpy", an int64 tensor for "torch"."""
         if self.token_output_format is TokenOutputFormat.NP:
             return array.astype(dtype, copy=False)
-        return _to_torch(array.astype(np.int64, copy=False))
+        return to_torch(array.astype(np.int64, copy=False))
 
     def num_files(self) -> int:
         """Return the number of files.
@@ -372,25 +394,6 @@ def get_dataset(metadata: PathLike | TatmDataMetadata, *, relocate: bool = False
     if relocate:
         prefix = os.path.join(metadata.dataset_path if folder is None else folder, os.path.basename(prefix))
     return TatmMemmapDataset(file_prefix=prefix, dtype=info.dtype, vocab_size=info.vocab_size, **kwargs)
-
-
-def torch_collate_fn(batch: Sequence[TatmMemmapDatasetItem]) -> dict[str, Any]:
-    """Stack the fields of items (as tatm): tensors for items in "torch" format, otherwise arrays."""
-    names = [field.name for field in fields(batch[0]) if batch[0][field.name] is not None]
-    stacked = {name: np.stack([np.asarray(item[name]) for item in batch]) for name in names}
-    is_numpy = all(isinstance(batch[0][name], np.ndarray) for name in names)
-    return stacked if is_numpy else _to_torch(stacked)
-
-
-def _to_torch(value: Any) -> Any:  # by name: only fastpack.torch imports torch, only when tensors are requested
-    return importlib.import_module("fastpack.torch").from_arrays(value)
-
-
-def _option(kind: type[Option], value: str, name: str) -> Option:
-    try:
-        return kind(value)
-    except ValueError:
-        raise ValueError(f"Invalid {name} {value}. Valid values are {[one.value for one in kind]}.") from None
 
 
 def _matching(prefix: str, suffix: str) -> list[str]:

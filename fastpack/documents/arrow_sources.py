@@ -74,7 +74,7 @@ class TextTable:
             return column_of(self.schema, names, self.path)
         found = [name for name in names if name in self.schema.names]
         if not found:
-            raise missing_column(self.path, " or ".join(names[:3]), self.schema.names)
+            raise missing_column(self.path, names[0], self.schema.names)
         return found
 
     def _values(self, batch: Any) -> Any:

@@ -6,6 +6,9 @@ import warnings
 from types import TracebackType
 from typing import Any, SupportsIndex
 
+import numpy as np
+import numpy.typing as npt
+
 from fastpack.display import Described, facts
 from fastpack.documents.json_lines import Rows
 from fastpack.documents.raw_index_check import counts_characters, default_index_path, read_raw_index_of
@@ -148,6 +151,35 @@ class LargeFileLinesReader(Described):
         """
         _, index = self._opened or self._open()
         return int(index[i, 0])
+
+    def line_numbers(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of lines in the raw file, which may have lines that the index leaves out.
+
+        Only the bytes between the lines are read.
+
+        Parameters
+        ----------
+        entries
+            Numbers of lines in the index, int64 [n], each >= 0 and < len(self).
+
+        Returns
+        -------
+        numpy.ndarray
+            Numbers of lines in the file, from 1, int64 [n].
+        """
+        data, index = self._opened or self._open()
+        order = np.argsort(index[:, 0], kind="stable")
+        starts, lengths = index[order].T
+        ends = np.concatenate([[0], starts[:-1] + lengths[:-1]])
+        newlines = np.ones(len(index), np.int64)  # between a line and the one before
+        unusual = (starts - ends != 1) | (np.arange(len(index)) == 0)
+        for number in np.flatnonzero(unusual).tolist():
+            between = data[int(ends[number]) : int(starts[number])]
+            newlines[number] = np.count_nonzero(np.asarray(between) == ord("\n"))
+        numbers = np.empty(len(index), np.int64)
+        numbers[order] = 1 + np.cumsum(newlines)
+        found: npt.NDArray[np.int64] = numbers[entries]
+        return found
 
     def close(self) -> None:
         """Release the mapping; the next access opens it again."""

@@ -18,6 +18,7 @@ Sources: TypeAlias = PathLike | Sequence[PathLike]
 
 PLAIN_SUFFIXES = (".jsonl", ".ndjson")
 STATE, SPLITS = "state.json", "dataset_dict.json"  # of a directory that `datasets.save_to_disk` writes
+_INDICES = "_indices_data_files", "_indices_files"  # in STATE, of old versions: their rows are not in order of the data
 WILDCARDS = frozenset("*?[")
 
 
@@ -140,16 +141,20 @@ def _saved_dataset(folder: str) -> list[str]:
         raise ValueError(f"{folder} contains the splits {', '.join(names)}: pass the directory of one of them")
     if not is_file(state):
         return []
+    if any(_json_list(state, key, "filename", optional=True) for key in _INDICES):
+        expected = "one saved after `flatten_indices()`"
+        raise FormatError(state, 0, "a dataset whose rows are selected by a file of indices", expected)
     return [os.path.join(folder, name) for name in _json_list(state, "_data_files", "filename")]
 
 
-def _json_list(path: str, key: str, inner: str | None = None) -> list[str]:
-    """Return a list of file names in a JSON file; FormatError if there is none."""
+def _json_list(path: str, key: str, inner: str | None = None, optional: bool = False) -> list[str]:
+    """Return a list of file names in a JSON file; FormatError if there is none and it is not optional."""
     content = read_start(path, 16 << 20)
     try:
-        names = orjson.loads(content)[key]
+        names = orjson.loads(content)
+        names = (names.get(key) or []) if optional else names[key]
         names = names if inner is None else [entry[inner] for entry in names]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
         names = None
     if not isinstance(names, list) or not all(
         isinstance(name, str) and name == os.path.basename(name) for name in names

@@ -89,9 +89,9 @@ class PackingAt(TypedDict):
     """what a plan would give at one sequence length"""
 
     seq_len: Annotated[int, Minimum(1), "tokens of a row"]
-    algorithm: Annotated[Literal["best_fit", "none"], "the algorithm of `fastpack plan`"]
+    algorithm: Annotated[Literal["best_fit", "first_fit", "none"], "the algorithm of `fastpack plan`"]
     long: Annotated[Literal["split", "truncate", "drop"], "what happens to documents longer than a row"]
-    rows: Annotated[Count, "rows"]
+    rows: Annotated[Count, "rows; of first_fit, for documents in random order"]
     padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
     documents_cut: Annotated[Count | None, "documents that are divided between rows, or truncated; null if unknown"]
     left_out: Annotated[Count, "tokens in no row"]
@@ -168,7 +168,13 @@ class FingerprintFacts(TypedDict):
     eos_token_id: Annotated[Count, "the token that ends documents"]
 
 
-LossTokens = Annotated[Count | None, "tokens that count in the loss; null without a loss mask"]
+LossTokens = Annotated[Count | None, "tokens that count in the loss; null without a loss mask, or for a damaged one"]
+LossPerDocument = Annotated[
+    Summary | None, "tokens of a document that count in the loss; null without a loss mask, and with `--quick`"
+]
+TurnsPerDocument = Annotated[
+    Summary | None, "runs of such tokens in a document: the turns of the assistant; null as `loss_per_document`"
+]
 Fingerprint = Annotated[FingerprintFacts | None, "the recorded tokenizer; null if it is not recorded for all files"]
 
 
@@ -233,6 +239,8 @@ class PackedFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
 
 
@@ -259,6 +267,8 @@ class ShardFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
 
 
@@ -280,6 +290,8 @@ class TokenFileFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
 
 
@@ -299,7 +311,30 @@ class ManifestFacts(InspectResult):
     packing: Packing
     fingerprint: Fingerprint
     loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
     digest: Digest
+
+
+class PlanFacts(InspectResult):
+    """a packing plan"""
+
+    kind: Annotated[Literal["plan"], "a packing plan"]
+    algorithm: Annotated[Literal["best_fit", "first_fit", "none"], "the algorithm"]
+    long: Annotated[Literal["split", "truncate", "drop"], "what happened to documents longer than a row"]
+    seq_length: Annotated[int, Minimum(1), "tokens of a row"]
+    max_documents: Annotated[Count | None, "documents in a row at most; null without a limit"]
+    pad_to_multiple: Annotated[int, Minimum(1), "documents are padded to a multiple of this number of tokens"]
+    seed: Annotated[Count | None, "seed of the order of rows; null for the order of packing"]
+    data_parallel: Annotated[Count | None, "number of ranks of a balanced plan; null for other plans"]
+    rows: Annotated[Count, "rows"]
+    documents: Annotated[Count, "documents of which a segment is in some row"]
+    tokens: Annotated[Count, "tokens in rows"]
+    padding: Annotated[Count, "tokens that are missing in the rows"]
+    padding_share: Annotated[float, "share of the tokens of all rows that is padding"]
+    cuts: Annotated[Count, "places where a document is divided between two rows"]
+    left_out: Annotated[Count, "tokens of long documents that are in no row"]
+    sources: Annotated[list[str], "the token files, relative to the folder of the plan or absolute"]
 
 
 class WebDatasetFacts(InspectResult):
@@ -325,6 +360,7 @@ FACTS: dict[str, type[InspectResult]] = {
     "pbin": PackedFacts,
     "shards": ShardFacts,
     "manifest": ManifestFacts,
+    "plan": PlanFacts,
     "webdataset": WebDatasetFacts,
     **dict.fromkeys(("megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds"), TokenFileFacts),
 }

@@ -12,7 +12,8 @@ from fastpack.documents.source_formats import BY_SUFFIX
 from fastpack.documents.source_paths import find_tables, is_pattern
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, InspectResult
-from fastpack.inspection.recorded_tokenizer import loss_tokens, recorded_tokenizer
+from fastpack.inspection.loss_facts import loss_facts
+from fastpack.inspection.recorded_tokenizer import recorded_tokenizer
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, open_tokens
 from fastpack.webdataset.metadata import meta_path
@@ -48,8 +49,14 @@ def _webdataset_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     return webdataset_facts(path, options)
 
 
+def _plan_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.plans.plan_facts import plan_facts
+
+    return plan_facts(path, options)
+
+
 # By suffix. Functions import what they need when they are called.
-INSPECTORS: dict[str, Inspector] = {".jsonl": _jsonl_facts, ".idx": _index_facts}
+INSPECTORS: dict[str, Inspector] = {".jsonl": _jsonl_facts, ".idx": _index_facts, ".plan": _plan_facts}
 
 
 def inspect(
@@ -101,8 +108,8 @@ def inspect(
     -------
     InspectResult
         A dict whose items are also attributes: path, kind, bytes, warnings (sentences), and others that depend on the
-        kind. `JsonlFacts`, `TableFacts`, `IndexFacts`, `PackedFacts`, `ShardFacts`, `TokenFileFacts`, `ManifestFacts`
-        and `WebDatasetFacts` in `fastpack.inspection.facts` declare them with their types.
+        kind. `JsonlFacts`, `TableFacts`, `IndexFacts`, `PackedFacts`, `ShardFacts`, `TokenFileFacts`, `ManifestFacts`,
+        `PlanFacts` and `WebDatasetFacts` in `fastpack.inspection.facts` declare them with their types.
 
     Raises
     ------
@@ -179,8 +186,9 @@ def measure(path: PathLike, options: InspectOptions) -> FileFacts:
     if rows:
         found = rows[0].facts(where, options)
         found.facts["fingerprint"], differing = recorded_tokenizer(where, rows[0], options)
-        found.facts["warnings"] += differing
-        found.facts["loss_tokens"] = loss_tokens(where, rows[0], options)
+        loss, damage = loss_facts(where, rows[0], options)
+        found.facts |= loss
+        found.facts["warnings"] += [*differing, *damage]
         return found
     if tables := find_tables(where):
         return _table_facts(where, tables, options)

@@ -27,6 +27,7 @@ def draw_page(numbers: dict[str, Any], title: str) -> str:
         _sources(numbers),
         _lengths(numbers),
         _cumulative(numbers),
+        _loss(numbers),
         _packing(numbers),
         _ids(numbers),
         _mixture(numbers),
@@ -76,6 +77,9 @@ def _tiles(numbers: dict[str, Any]) -> str:
         )
     if ids is not None:
         tiles.append(("Largest id", whole(ids["largest"]), f"{whole(ids['distinct'])} ids occur"))
+    if numbers["loss_tokens"] is not None:
+        share = percent(numbers["loss_tokens"] / max(1, numbers["tokens"] or 0))
+        tiles.append(("In the loss", share, f"{whole(numbers['loss_tokens'])} tokens"))
     n_files = numbers["files"]["count"]
     tiles.append(("On disk", n_bytes(numbers["bytes"]), f"{whole(n_files)} file{'s' * (n_files != 1)}"))
     shown = (
@@ -187,6 +191,22 @@ def _cumulative(numbers: dict[str, Any]) -> str:
     )
 
 
+def _loss(numbers: dict[str, Any]) -> str:
+    masked = [source for source in numbers["sources"] if source["loss_tokens"] is not None]
+    if not masked:
+        return ""
+    rows = []
+    for one in masked[:_MAX_SOURCES]:
+        turns, tokens = one["turns_per_document"] or {}, one["loss_per_document"] or {}
+        share = percent(one["loss_tokens"] / max(1, one["tokens"]))
+        cells = (whole(some.get(key)) for some in (turns, tokens) for key in ("mean", "median", "max"))
+        rows.append([f'<span class="name">{name(one["name"])}</span>', whole(one["loss_tokens"]), share, *cells])
+    head = ["Name", "Tokens that count", "Share", "Turns per document, mean", "Median", "Most"]
+    head += ["Tokens that count per document, mean", "Median", "Most"]
+    text = f"Which tokens train the model: those that the loss mask counts{_limited(len(masked))}"
+    return _section("Tokens in the loss", text, _table("A turn is a run of tokens that count", head, rows))
+
+
 def _packing(numbers: dict[str, Any]) -> str:
     rows = numbers["packing"]
     if rows is None:
@@ -199,15 +219,19 @@ def _packing(numbers: dict[str, Any]) -> str:
             percent(row["documents_cut"]),
             percent(row["padding"]),
             percent(row["cut_off"]),
+            whole(row["best_fit_rows"]),
             percent(row["best_fit_padding"]),
+            whole(row["first_fit_rows"]),
+            percent(row["first_fit_padding"]),
             percent(row["best_fit_cut"]),
         ]
         for row in rows
     ]
     head = ["Length", "Blocks", "Tokens in blocks", "Documents cut", "Padding", "Cut off"]
-    head += ["Padding, best fit", "Documents cut, best fit"]
+    head += ["Rows, best fit", "Padding", "Rows, first fit", "Padding", "Documents cut by both"]
     caption = (
-        "Padding and what is cut off: with one document a row instead of blocks; best fit: as `fastpack plan` packs"
+        "Padding and what is cut off: with one document a row instead of blocks. Best and first fit: as `fastpack "
+        "plan` packs, first fit in random order"
     )
     table = _table(caption, head, shown)
     keys = ["tokens in whole blocks", "documents cut", "padding, one document a row"]

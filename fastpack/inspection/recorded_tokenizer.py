@@ -1,4 +1,4 @@
-"""The tokenizer and the loss mask next to a token file: what `info` shows and `verify` checks."""
+"""The tokenizer that is recorded next to a token file: what `info` shows and `verify` checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from fastpack.io import AnyPath
 from fastpack.tokens.common_fingerprint import CommonFingerprint, described_files
 from fastpack.tokens.flat.shard_warnings import token_dtype
 from fastpack.tokens.formats import formats_of
-from fastpack.tokens.loss_mask import mask_of_file, mask_path, open_loss_mask
 from fastpack.tokens.token_file import TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, load_fingerprint, side_path
 
@@ -22,7 +21,7 @@ def recorded_tokenizer(
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the fingerprint that all files of a token file have, as a dict, and warnings."""
     found, warnings = CommonFingerprint(), []
-    for file in _files(path, row, options.dtype):
+    for file in files_of(path, row, options.dtype):
         try:
             found.add(file, load_fingerprint(file))
         except ValueError as error:
@@ -38,7 +37,7 @@ def check_tokenizer(path: AnyPath, report: VerifyReport, options: VerifyOptions)
     """Check the side files of a token file against it and the options; return the tokenizer that all files have."""
     row = next(iter(formats_of(path)), None)
     found = CommonFingerprint()
-    for file in [] if row is None else _files(path, row, None):
+    for file in [] if row is None else files_of(path, row, None):
         try:
             fingerprint = load_fingerprint(file)
         except ValueError as error:
@@ -55,26 +54,6 @@ def check_tokenizer(path: AnyPath, report: VerifyReport, options: VerifyOptions)
     return fingerprint
 
 
-def check_loss_mask(path: AnyPath, report: VerifyReport) -> None:
-    """Check the loss masks of a token file against it: a damaged or stale mask is an error, as readers refuse it."""
-    row = next(iter(formats_of(path)), None)
-    for file in [] if row is None else _files(path, row, None):
-        try:
-            mask_of_file(file)
-        except FormatError as error:
-            report.add("error", mask_path(file), error.offset, str(error.found), str(error.expected))
-
-
-def loss_tokens(path: AnyPath, row: TokenFormat, options: InspectOptions) -> int | None:
-    """Return the number of tokens that count in the loss; None without a mask, or if it cannot be read."""
-    try:
-        with row.open(path, None if options.dtype is None else token_dtype(options.dtype), None) as tokens:
-            mask = open_loss_mask(tokens)
-    except (FormatError, ValueError, OSError):
-        return None  # `verify` reports it
-    return None if mask is None else mask.n_counted
-
-
 def _check_options(side: str, fingerprint: TokenizerFingerprint, report: VerifyReport, options: VerifyOptions) -> None:
     if options.vocab_size is not None and fingerprint.vocab_size > options.vocab_size:
         expected = f"at most {options.vocab_size} ids, the given vocabulary"
@@ -84,7 +63,8 @@ def _check_options(side: str, fingerprint: TokenizerFingerprint, report: VerifyR
         report.add("warning", side, None, found, f"the given EOS token {options.eos_token_id}")
 
 
-def _files(path: AnyPath, row: TokenFormat, dtype: str | None) -> list[str]:
+def files_of(path: AnyPath, row: TokenFormat, dtype: str | None) -> list[str]:
+    """Return the files that side files describe; none if it cannot be opened."""
     try:
         with row.open(path, None if dtype is None else token_dtype(dtype), None) as tokens:
             return list(described_files(tokens))

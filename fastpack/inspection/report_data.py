@@ -18,11 +18,13 @@ from fastpack.analysis.token_ids import IdCounter
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, TableFacts
 from fastpack.inspection.inspect import measure
+from fastpack.inspection.loss_facts import LOSS_FACTS
 from fastpack.inspection.verify import verify
 from fastpack.io import Progress
-from fastpack.plans.packing_estimate import estimate_best_fit
+from fastpack.plans.packing_estimate import estimate_bins
 
 SEQ_LENS = tuple(1 << k for k in range(11, 18))  # 2k to 128k
+PACKED = ("best_fit", "first_fit")  # algorithms
 MAX_BARS = 64  # files, or groups of files, that are drawn
 MAX_POINTS = 64  # of the curve of ids by rank
 MAX_WARNINGS = 100
@@ -104,6 +106,7 @@ def _source(source: Source, one: FileFacts) -> dict[str, Any]:
         "tokens": facts.get("tokens"),
         "lengths": None if one.lengths is None else one.lengths.summary(),
         "eos": facts.get("eos"),
+        **{name: facts.get(name) for name in LOSS_FACTS},
     }
 
 
@@ -112,7 +115,16 @@ def _totals(measured: Sequence[FileFacts]) -> dict[str, Any]:
         "bytes": sum(one.facts["bytes"] for one in measured),
         "tokens": _sum(one.facts.get("tokens") for one in measured),
         "documents": _sum(None if one.lengths is None else one.lengths.documents for one in measured),
+        "loss_tokens": _loss_tokens(measured),
     }
+
+
+def _loss_tokens(measured: Sequence[FileFacts]) -> int | None:
+    """Return the number of tokens that count in the loss: all those of a source without a loss mask; None if all do."""
+    counted = [one.facts.get("loss_tokens") for one in measured]
+    if all(n is None for n in counted):
+        return None
+    return _sum(one.facts.get("tokens") if n is None else n for one, n in zip(measured, counted, strict=True))
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:
@@ -156,14 +168,16 @@ def _packing(measured: Sequence[FileFacts]) -> list[dict[str, Any]] | None:
     for seq_len in SEQ_LENS:
         blocks = sum(n_tokens // seq_len for n_tokens in file_tokens)
         row: dict[str, Any] = {"seq_len": seq_len, "blocks": blocks, "tokens_in_blocks": blocks * seq_len / total}
-        row |= dict.fromkeys(("documents_cut", "padding", "cut_off", "best_fit_padding", "best_fit_cut"))
+        row |= dict.fromkeys(("documents_cut", "padding", "cut_off", "best_fit_cut"))
+        row |= {f"{name}_{what}": None for name in PACKED for what in ("rows", "padding")}
         if table is not None and table.documents:
             row["documents_cut"] = sum(one.cut[seq_len] for one in packed) / table.documents
             row["padding"] = table.missing(seq_len) / (table.documents * seq_len)
             row["cut_off"] = table.beyond(seq_len) / max(1, table.total)
-            planned = estimate_best_fit(table, seq_len, "split")
-            row["best_fit_padding"] = planned.padding_share
-            row["best_fit_cut"] = (planned.documents_cut or 0) / table.documents
+            found = {name: estimate_bins(table, seq_len, name, "split") for name in PACKED}
+            for name, planned in found.items():
+                row[f"{name}_rows"], row[f"{name}_padding"] = planned.rows, planned.padding_share
+            row["best_fit_cut"] = (found["best_fit"].documents_cut or 0) / table.documents
         rows.append(row)
     return rows
 

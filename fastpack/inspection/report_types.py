@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from fastpack.inspection.facts import Bin, Count, DTypes, Eos, Summary
+from fastpack.inspection.facts import (
+    Bin,
+    Count,
+    DTypes,
+    Eos,
+    LossPerDocument,
+    LossTokens,
+    Summary,
+    TurnsPerDocument,
+)
 
 Unit = Literal["tokens", "bytes"]
 Severity = Annotated[Literal["error", "warning"], "the severity"]
@@ -24,6 +33,9 @@ class Source(TypedDict):
     tokens: Annotated[Count | None, "tokens; null if there are none or their number is unknown"]
     lengths: Annotated[Summary | None, "lengths of its documents"]
     eos: Eos
+    loss_tokens: LossTokens
+    loss_per_document: LossPerDocument
+    turns_per_document: TurnsPerDocument
 
 
 class DocumentLengths(TypedDict):
@@ -46,8 +58,11 @@ class Packing(TypedDict):
     documents_cut: Annotated[float | None, "share of the documents that end in another block"]
     padding: Annotated[float | None, "share of padding if every document had its own block"]
     cut_off: Annotated[float | None, "share of the tokens that would then be truncated"]
-    best_fit_padding: Annotated[float | None, "share of padding in the rows of `fastpack plan`"]
-    best_fit_cut: Annotated[float | None, "share of the documents that are divided in these rows"]
+    best_fit_rows: Annotated[Count | None, "rows of `fastpack plan`"]
+    best_fit_padding: Annotated[float | None, "share of padding in these rows"]
+    best_fit_cut: Annotated[float | None, "share of the documents that are divided, by best_fit or first_fit"]
+    first_fit_rows: Annotated[Count | None, "rows with `--algorithm first_fit`, for documents in random order"]
+    first_fit_padding: Annotated[float | None, "share of padding in these rows"]
 
 
 class IdRank(TypedDict):
@@ -133,6 +148,7 @@ class ReportJson(TypedDict):
     bytes: Annotated[Count, "size of all sources"]
     tokens: Annotated[Count | None, "tokens of all sources; null if one has none"]
     documents: Annotated[Count | None, "documents of all sources; null if one of them is unknown"]
+    loss_tokens: Annotated[Count | None, "tokens that count in the loss; null if no source has a loss mask"]
     lengths: Annotated[DocumentLengths | None, "documents whose lengths are known; null if there are none"]
     packing: Annotated[list[Packing] | None, "blocks at sequence lengths from 2,048 to 131,072; null without tokens"]
     ids: Annotated[Ids | None, "frequencies of token ids; null without tokens"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
+from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.concatenation import Concatenation
-from fastpack.datasets.dataset_description import open_described
-from fastpack.datasets.file_documents import FileDocuments, source_of
-from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
+from fastpack.datasets.dataset_description import check_described, open_described
+from fastpack.datasets.file_documents import FileDocuments
+from fastpack.datasets.file_spans import NamedSamples, OpenFiles, RowSpans, Traceable
 from fastpack.datasets.mixture import MixtureDataset
+from fastpack.datasets.window_dataset import WindowDataset
+from fastpack.errors import DataWarning
 from fastpack.io import PathLike
 from fastpack.loading.run_description import RunOrder
 from fastpack.tokens.document_lines import DocumentLines, read_lines
-from fastpack.webdataset.dataset import WebDataset
 
 SEARCHED = 1 << 20  # samples that are searched at a time
 
@@ -45,7 +47,7 @@ def trace(
         continued without a change.
     document
         Instead of a step: a document, as "FILE:NUMBER" (numbers count from 0). All steps so far are searched, which
-        takes about 0.1 us per sample of the run.
+        takes about 0.1 us per sample of the run; a DataWarning says which ones a description no longer has.
     rank
         The rank; by default all ranks.
     documents
@@ -61,14 +63,15 @@ def trace(
         a mixture), "sample" (its number), and for token files "file", "document" (its number in the file, from 0; None
         if the boundaries are unknown), "start" and "end": tokens of the file, end exclusive. The last token of a row is
         a label only, except in the rows of plans; padding has no entry. "corpus" and "line", the file and the line or
-        row (from 1) that the document was packed from, if `pack` had record_lines=True. For a `WebDataset`, "key".
+        row (from 1) that the document was packed from, if `pack` had record_lines=True. For a `WebDataset`, "key"; for
+        a `MemMapDataset`, "corpus" and "line".
         Entries of a step that was skipped have "skipped": True. For `document`: one entry per row that contains tokens
         of it, "step", "rank", "row", "source" and "sample".
 
     Raises
     ------
     IndexError
-        If the run does not have this step or rank.
+        If the run does not have this step or rank, or the description does not have the mixture of the step any more.
     ValueError
         If `run` is no description, the data files are others, or not one of `step` and `document` is given.
 
@@ -89,6 +92,11 @@ def trace(
         raise ValueError("trace() needs either step= or document=")
     traced = TracedRun(run, dataset)
     if document is not None:
+        if traced.order.first_step:
+            text = (
+                f"steps before {traced.order.first_step} are not in this description of the run: search an earlier one"
+            )
+            warnings.warn(text, DataWarning, stacklevel=2)
         return traced.steps_of(document, rank)
     assert step is not None
     return traced.rows(step, rank, documents)
@@ -109,7 +117,11 @@ class TracedRun:
     def __init__(self, run: Mapping[str, Any] | PathLike, dataset: Any = None) -> None:
         description = run if isinstance(run, Mapping) else read_run(run)
         self.order = RunOrder(description)
-        self.dataset = open_described(description["dataset"]) if dataset is None else dataset
+        if dataset is None:
+            dataset = open_described(description["dataset"])
+        else:
+            check_described(dataset, description["dataset"])
+        self.dataset = dataset
         self._lines: dict[str, DocumentLines | None] = {}  # by token file
         self._bounds, self._sources = [0, len(self.dataset)], ["dataset"]
         if isinstance(self.dataset, Concatenation):
@@ -127,27 +139,30 @@ class TracedRun:
         """Return the entries of a step, as `trace`."""
         ranks, samples = self.order.samples(step, rank)
         skipped = {"skipped": True} if self.order.record.is_skipped(step) else {}
-        heads = []
-        for number, (one, sample) in enumerate(zip(ranks.tolist(), samples.tolist(), strict=True)):
-            source = int(np.searchsorted(self._bounds, sample, side="right")) - 1
-            row = number % (len(samples) // len(np.unique(ranks)))
-            head = {"rank": one, "row": row, "source": self._sources[source], "sample": sample, **skipped}
-            if isinstance(self.dataset, WebDataset):
-                head["key"] = self.dataset.key(sample)
-            heads.append(head)
+        is_named = isinstance(self.dataset, NamedSamples)
+        names = self.dataset._sample_names(samples) if is_named else [{}] * len(samples)
+        n_rows = len(samples) // len(np.unique(ranks))
+        heads = [
+            {"rank": one, "row": number % n_rows, "source": self._source(sample), "sample": sample, **skipped, **name}
+            for number, (one, sample, name) in enumerate(zip(ranks.tolist(), samples.tolist(), names, strict=True))
+        ]
         if not isinstance(self.dataset, Traceable):
             return heads
         spans = self.dataset.row_spans(samples)
         return self._entries(self.files.split(spans) if documents else spans, heads)
 
+    def _source(self, sample: int) -> str:
+        return self._sources[bisect_right(self._bounds, sample) - 1]
+
     def _entries(self, spans: RowSpans, heads: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        entries = []
+        """Return an entry for each span, and one for each row without any."""
+        found: list[list[dict[str, Any]]] = [[] for _ in heads]
         for row, offset, source, file, start, end, document in zip(*(one.tolist() for one in spans), strict=True):
             path = self.files.path(source, file)
             place = {"file": path, "document": document if document >= 0 else None}
             corpus = self._corpus(path, document) if document >= 0 else {}
-            entries.append({**heads[row], "column": offset, **place, **corpus, "start": start, "end": end})
-        return entries
+            found[row].append({**heads[row], "column": offset, **place, **corpus, "start": start, "end": end})
+        return [entry for head, entries in zip(heads, found, strict=True) for entry in entries or [head]]
 
     def _corpus(self, path: str, document: int) -> dict[str, Any]:
         """Return where a document comes from, if `pack` recorded that."""
@@ -164,7 +179,7 @@ class TracedRun:
         assert isinstance(self.dataset, Traceable)
         spans = self.dataset.row_spans(np.array([entry["sample"]], np.int64))
         own = np.flatnonzero(spans.offsets <= entry["column"])[-1]
-        source: Any = source_of(self.dataset, int(spans.sources[own]))
+        source = self.files.sources[int(spans.sources[own])].dataset
         if isinstance(source, OpenFiles):
             with source._open_file(int(spans.files[own])) as file:
                 return np.array(file.tokens(entry["start"], entry["end"]))
@@ -183,10 +198,9 @@ class TracedRun:
                 row, one = divmod(rest, ranks)
                 if rank in (None, one):
                     sample = int(numbers[place])
-                    source = self._sources[int(np.searchsorted(self._bounds, sample, side="right")) - 1]
                     skipped = {"skipped": True} if self.order.record.is_skipped(first + step) else {}
-                    entry = {"step": first + step, "rank": one, "row": row, "source": source, "sample": sample}
-                    entries.append({**entry, **skipped})
+                    where = {"step": first + step, "rank": one, "row": row}
+                    entries.append({**where, "source": self._source(sample), "sample": sample, **skipped})
         return entries
 
     def _samples_of(self, document: str) -> npt.NDArray[np.int64]:
@@ -198,14 +212,13 @@ class TracedRun:
         return np.unique(np.concatenate(found))
 
     def _samples_at(self, source: int, file: int, number: int) -> npt.NDArray[np.int64]:
-        assert isinstance(self.dataset, Traceable)
-        ends = self.files.ends(source, file)
+        ends, (dataset, first_sample, end_sample) = self.files.ends(source, file), self.files.sources[source]
         assert ends is not None
         start, end = int(ends[number - 1]) if number else 0, int(ends[number])
         found = [np.empty(0, np.int64)]
-        for first in range(self._bounds[source], self._bounds[source + 1], SEARCHED):
-            samples = np.arange(first, min(first + SEARCHED, self._bounds[source + 1]))
-            spans = self.dataset.row_spans(samples)
+        for first in range(first_sample, end_sample, SEARCHED):
+            samples = np.arange(first, min(first + SEARCHED, end_sample))
+            spans = dataset.row_spans(samples - first_sample)
             own = (spans.files == file) & (spans.starts < end) & (spans.ends > start)
             found.append(samples[np.unique(spans.rows[own])])
         return np.concatenate(found)

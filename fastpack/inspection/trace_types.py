@@ -19,8 +19,8 @@ class TracedRow(TypedDict):
     column: NotRequired[Annotated[Count, "the place of the first token in the row"]]
     file: NotRequired[Annotated[str, "the token file"]]
     document: NotRequired[Annotated[Count | None, "the number of the document in the file; null if unknown"]]
-    corpus: NotRequired[Annotated[str, "the source of the document, if `pack --record-lines` recorded it"]]
-    line: NotRequired[Annotated[int, Minimum(1), "its line or row in the source"]]
+    corpus: NotRequired[Annotated[str, "its source: as `pack --record-lines` recorded it, or of JSON lines"]]
+    line: NotRequired[Annotated[int, Minimum(1), "its line or row in `corpus`, from 1"]]
     start: NotRequired[Annotated[Count, "the first token, counted in the file"]]
     end: NotRequired[Annotated[Count, "the end of the tokens, exclusive"]]
     text: NotRequired[Annotated[str, "the text of the tokens, with `--text`"]]
@@ -30,6 +30,7 @@ class TraceStepJson(TypedDict):
     """a step of a run"""
 
     step: Annotated[Count, "the step"]
+    steps: Annotated[Count, "the steps of the run so far; a step from there on is predicted"]
     rows: Annotated[list[TracedRow], "the contents of its rows"]
 
 
@@ -48,4 +49,6 @@ class TraceDocumentJson(TypedDict):
     """the steps of a document"""
 
     document: Annotated[str, "the document, as FILE:NUMBER"]
+    first_step: Annotated[Count, "the first step that is searched; the mixture before it is not known"]
+    steps: Annotated[Count, "the steps of the run so far, which are searched"]
     rows: Annotated[list[FoundRow], "the rows that contain tokens of it"]

@@ -13,7 +13,8 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
-from fastpack.inspection.recorded_tokenizer import check_loss_mask, check_tokenizer
+from fastpack.inspection.loss_facts import check_loss_mask
+from fastpack.inspection.recorded_tokenizer import check_tokenizer
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, is_side_file, is_unfinished
 from fastpack.tokens.interop_formats import FOLDER_FORMATS
@@ -46,11 +47,18 @@ def _check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) ->
     check_index(path, report, options)
 
 
+def _check_plan(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.plans.check_plan import check
+
+    check(path, report, options)
+
+
 _WEBDATASET = Checker("webdataset", "a prepared WebDataset (a folder with .nv-meta)", _check_webdataset)
 _TOKENS = {row.kind: Checker(row.kind, row.description, row.check) for row in FORMATS}
 _BY_SUFFIX = {
     ".jsonl": Checker("jsonl", "a .jsonl file", _check_jsonl),
     ".idx": Checker("idx", "an .idx file", _check_index),
+    ".plan": Checker("plan", "a packing plan (.plan)", _check_plan),
 }
 CHECKERS = (_WEBDATASET, *_TOKENS.values(), *_BY_SUFFIX.values())
 
@@ -80,6 +88,7 @@ def verify(
     - manifest: each shard by size, time and header, and by its checksum if the manifest contains one; its tokens with
       `vocab_size` or `eos_token_id`;
     - prepared WebDataset: its tars by their headers, and every file of `.nv-meta`, against each other;
+    - packing plan: that its rows are possible and contain each token once, and that its sources have not changed;
     - folder of packed files and JSON Lines files: each of them.
 
     Parameters

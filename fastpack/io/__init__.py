@@ -6,6 +6,7 @@ from fastpack.io.atomic import partial_path as partial_path
 from fastpack.io.atomic import remove as remove
 from fastpack.io.atomic import write_durably as write_durably
 from fastpack.io.if_exists import CHECKSUMS as CHECKSUMS
+from fastpack.io.if_exists import LOSS as LOSS
 from fastpack.io.if_exists import MASK as MASK
 from fastpack.io.if_exists import POLICIES as POLICIES
 from fastpack.io.if_exists import SIDES as SIDES
@@ -44,6 +45,7 @@ from fastpack.io.reading import bytes_behind as bytes_behind
 from fastpack.io.reading import local_file as local_file
 from fastpack.io.reading import map_bytes as map_bytes
 from fastpack.io.reading import mapped as mapped
+from fastpack.io.reading import note_pages as note_pages
 from fastpack.io.reading import on_stores as on_stores
 from fastpack.io.reading import open_bytes as open_bytes
 from fastpack.io.reading import open_reader as open_reader
@@ -52,4 +54,7 @@ from fastpack.io.reading import peek as peek
 from fastpack.io.reading import read_head as read_head
 from fastpack.io.reading import read_start as read_start
 from fastpack.io.reading import stop_at as stop_at
+from fastpack.io.remote_files import held_pages as held_pages
+from fastpack.io.store_listings import has_listed as has_listed
+from fastpack.io.store_listings import is_listed as is_listed
 from fastpack.io.stores import Status as Status

@@ -20,12 +20,12 @@ from typing import IO
 
 from fastpack.errors import INTERRUPTS, JobError, spoken
 from fastpack.io import stores as remote
-from fastpack.io.checksum_blocks import forget_listing
 from fastpack.io.file_copy import copy_pipe, copy_range
 from fastpack.io.gathered_write import Spans, write_interleaved
 from fastpack.io.if_exists import CHECKSUMS, OVERWRITING, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
 from fastpack.io.mapping import libc
 from fastpack.io.paths import exists, is_remote, plain_path, with_filename
+from fastpack.io.store_listings import forget_listing
 
 _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate writes zeros where it is unsupported
 if _fallocate is not None:
@@ -87,7 +87,7 @@ def partial_path(path: PathLike, *, follow: bool = True) -> str:
     For an object in a store it is in the cache's folder, so a write can be resumed only on the same machine.
     """
     if is_remote(path):
-        from fastpack.io.block_cache import cache_folder
+        from fastpack.io.cache_folder import cache_folder
 
         name = hashlib.blake2b(plain_path(path).encode(), digest_size=16).hexdigest()
         return os.fspath(cache_folder() / "writing" / f".{name}.partial")

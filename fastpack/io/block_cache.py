@@ -14,21 +14,25 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import io
 import logging
 import os
-import stat
 import threading
 import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import JobError
+from fastpack.io.cache_folder import cache_folder
 from fastpack.io.mapping import Mapping
 from fastpack.io.stores import Status
+
+Version: TypeAlias = tuple[int, int, int]  # inode, size and modification time of a block's file
 
 PAGE = 1 << 16
 BLOCK = 4 << 20
@@ -40,23 +44,6 @@ _HELD_SHARE = 4  # a process maps blocks of up to this fraction of the limit, an
 _MOST_HELD = 16_384
 _log = logging.getLogger("fastpack")
 _KEPT_SECONDS = 7 * 86_400.0  # unfinished uploads of killed processes, which `--resume` continues
-
-
-def cache_folder() -> Path:
-    """Return FASTPACK_CACHE_DIR, else `fastpack` in XDG_CACHE_HOME or ~/.cache; created with mode 0700.
-
-    Raises JobError if others can write to the folder, because its contents are trusted.
-    """
-    named = os.environ.get("FASTPACK_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(named or os.path.join(home, "fastpack"))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise JobError(
-            f"{folder} can be written by others: run `chmod go-w` on it, or set another folder in FASTPACK_CACHE_DIR"
-        )
-    return folder
 
 
 def cache_limit() -> int:
@@ -84,7 +71,8 @@ class Cache:
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
-        self._held: dict[str, _Block] = {}  # in the order in which they were mapped
+        self._held: dict[str, Block] = {}  # in the order in which they were mapped
+        self._written: dict[str, Version] = {}  # blocks that this process wrote and has not mapped yet
 
     def path(self, name: str) -> Path:
         """Return the path of an entry, which may not exist."""
@@ -113,7 +101,7 @@ class Cache:
             return False
         return held is not None and held.read_into(out, offset)
 
-    def _hold(self, name: str, path: str, n_bytes: int) -> _Block | None:
+    def _hold(self, name: str, path: str, n_bytes: int) -> Block | None:
         """Map a block, and release the oldest maps; return None for a block of the wrong size."""
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
@@ -124,9 +112,11 @@ class Cache:
             except OSError:  # the process has reached the limit of maps
                 self._held.clear()
                 data = np.asarray(Mapping(file.fileno(), status.st_size))
-        held = self._held[name] = _Block(path, data, n_bytes, _version(status))
-        most = max(1, self.limit // (_HELD_SHARE * n_bytes))
-        for _ in range(len(self._held) - min(most, _MOST_HELD)):
+        version = _version(status)
+        held = self._held[name] = Block(
+            path, data, n_bytes, version, is_checked=self._written.pop(name, None) == version
+        )
+        for _ in range(len(self._held) - self.most_held(n_bytes)):
             with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # another thread removes it
                 del self._held[next(iter(self._held))]
         return held
@@ -135,34 +125,49 @@ class Cache:
         """Return whether this process has mapped a block, which may have been evicted since."""
         return name in self._held
 
+    def hold(self, name: str, n_bytes: int) -> Block | None:
+        """Return a block that this process has mapped, or maps now; None if it is missing or has another size."""
+        try:
+            return self._held.get(name) or self._hold(name, self._path(name), n_bytes)
+        except FileNotFoundError:
+            return None
+
+    def most_held(self, n_bytes: int) -> int:
+        """Return how many blocks of this size a process maps."""
+        return min(max(1, self.limit // (_HELD_SHARE * n_bytes)), _MOST_HELD)
+
     def has(self, name: str) -> bool:
         return os.path.exists(self._path(name))
 
     def write_block(self, name: str, data: bytes | memoryview) -> None:
         """Store a block; another process may store it at the same time, and a full disk is ignored."""
         view = memoryview(data)
-        sums = b"".join(
-            zlib.crc32(view[start : start + PAGE]).to_bytes(4, "little") for start in range(0, len(view), PAGE)
-        )
+        pages = [view[start : start + PAGE] for start in range(0, len(view), PAGE)]
         with contextlib.suppress(OSError):
-            self._put(name, view, sums)
+            self._put(name, pages)
 
-    def _put(self, name: str, *chunks: bytes | memoryview) -> None:
+    def _put(self, name: str, pages: list[memoryview]) -> None:
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = path.with_name(f".{name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            with open(temporary, "wb") as file:
+            with open(temporary, "wb", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # marks the file as being written
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
+                sums = bytearray()
+                for page in pages:  # a write of a whole block costs ext4 seven times as much
+                    sums += zlib.crc32(page).to_bytes(4, "little")
+                    _write(file, page)
+                _write(file, sums)
+                status = os.fstat(file.fileno())
                 os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        self.note_written(sum(map(len, chunks)))
+        if len(self._written) >= _MOST_HELD:
+            self._written.clear()
+        self._written[name] = _version(status)
+        self.note_written(status.st_size)
 
     def note_written(self, n_bytes: int) -> None:
         """Count the bytes written by all processes; enforce the limit from time to time."""
@@ -277,23 +282,31 @@ def _remove_unlocked(path: Path) -> bool:
     return True
 
 
+def _write(file: io.FileIO, data: memoryview | bytearray) -> None:
+    """Write all bytes; OSError if the disk is full."""
+    if (done := file.write(data) or 0) < len(data):
+        _write(file, memoryview(data)[done:])
+
+
 def _n_pages(n_bytes: int) -> int:
     return -(-n_bytes // PAGE)
 
 
-def _version(status: os.stat_result) -> tuple[int, int, int]:
+def _version(status: os.stat_result) -> Version:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class _Block:
+class Block:
     """A mapped block; its pages are checked when they are first read."""
 
     __slots__ = ("_checked", "_data", "_sums", "path", "version")
 
-    def __init__(self, path: str, data: npt.NDArray[np.uint8], n_bytes: int, version: tuple[int, int, int]) -> None:
+    def __init__(
+        self, path: str, data: npt.NDArray[np.uint8], n_bytes: int, version: Version, *, is_checked: bool
+    ) -> None:
         self.path, self.version = path, version
         self._data, self._sums = data[:n_bytes], data[n_bytes:].view("<u4")
-        self._checked = bytearray(len(self._sums))
+        self._checked = bytearray([is_checked]) * len(self._sums)
 
     def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> bool:
         """Fill `out` with the bytes from `offset` on; return False if they are damaged."""
@@ -304,6 +317,13 @@ class _Block:
                 self._checked[page] = 1
         out[:] = self._data[offset : offset + len(out)]
         return True
+
+    def page_addresses(self, page_bytes: int) -> npt.NDArray[np.uint64]:
+        """Return the address of each page of this size (a divisor of `PAGE`) that was checked, 0 for the others."""
+        n_pages = -(-len(self._data) // page_bytes)
+        is_checked = np.repeat(np.frombuffer(self._checked, np.uint8), PAGE // page_bytes)[:n_pages]
+        address = np.uint64(self._data.__array_interface__["data"][0])
+        return (address + np.arange(n_pages, dtype=np.uint64) * np.uint64(page_bytes)) * is_checked
 
 
 _cache = functools.lru_cache(maxsize=4)(Cache)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
-import posixpath
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from fastpack.errors import FormatError, MissingExtra, import_extra
 from fastpack.io import stores as remote
-from fastpack.io.if_exists import CHECKSUMS, PathLike
+from fastpack.io.if_exists import CHECKSUMS, MASK, PathLike
+from fastpack.io.store_listings import is_listed
 
 MAX_BYTES = 64 << 20  # of a sidecar
 READS = 3  # attempts to read a block that differs from its checksum
-_OWN_CHECKS = (CHECKSUMS, ".fpm")  # suffixes of objects without a sidecar: they contain their own checksum
+_OWN_CHECKS = (CHECKSUMS, MASK, ".fpm")  # suffixes of objects without a sidecar: they contain their own checksum
 _log = logging.getLogger("fastpack")
 
 
@@ -81,9 +80,9 @@ class ObjectSums:
         return self._found
 
     def _load(self) -> Checksums | None:
-        if have_sums(self._url) is False:
-            return None
         where = self._url + CHECKSUMS
+        if is_listed(where) is False:
+            return None
         try:
             text, _ = remote.read_head(where, MAX_BYTES + 1)
         except (FileNotFoundError, PermissionError):  # S3 denies access to a missing object without list permission
@@ -126,33 +125,3 @@ class ObjectSums:
             f"if it was replaced on purpose, remove {self._url}{CHECKSUMS}"
         )
         return FormatError(self._url, at, f"a block with different content in {READS} reads", expected)
-
-
-_listed: dict[str, set[str]] = {}  # folder -> its files that have checksums, from listings by this process
-_MOST_LISTED = 10_000
-
-
-def note_listing(folder: str, names: Iterable[str]) -> None:
-    """Remember which objects of a folder have checksums, which saves a request per object.
-
-    names: relative paths of all objects in the folder, or in and below it.
-    """
-    if len(_listed) > _MOST_LISTED:
-        _listed.clear()
-    found: dict[str, set[str]] = {folder: set()}
-    for name in names:
-        inside = found.setdefault(posixpath.dirname(f"{folder}/{name}"), set())
-        if name.endswith(CHECKSUMS):
-            inside.add(posixpath.basename(name).removesuffix(CHECKSUMS))
-    _listed.update(found)
-
-
-def forget_listing(url: str) -> None:
-    """Forget the listing of the folder of an object."""
-    _listed.pop(posixpath.dirname(url), None)
-
-
-def have_sums(url: str) -> bool | None:
-    """Return whether a listing by this process found checksums of an object; None without a listing."""
-    names = _listed.get(posixpath.dirname(url))
-    return None if names is None else posixpath.basename(url) in names

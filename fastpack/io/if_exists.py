@@ -48,6 +48,7 @@ CHECKSUMS = ".fpsum"  # suffix of the checksums of a file; see checksum_blocks.p
 TOKENIZER = ".fptok"  # suffix of the tokenizer fingerprint of a token file; see tokenizer_fingerprint.py
 MASK = ".mask"  # suffix of the loss mask of a token file; see mask_bits.py
 SIDES = (TOKENIZER, MASK)
+LOSS = ".loss"  # suffix of datatrove's own loss mask, a byte per token; see datatrove.py
 
 
 class TargetExists(FileExistsError, ValueError):

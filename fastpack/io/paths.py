@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from fastpack.errors import JobError
 from fastpack.io import stores as remote
-from fastpack.io.checksum_blocks import note_listing
 from fastpack.io.if_exists import PathLike
+from fastpack.io.store_listings import note_listing
 from fastpack.io.stores import Status
 
 _F = TypeVar("_F", bound=Callable[..., Any])

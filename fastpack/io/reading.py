@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from fastpack.errors import JobError
 from fastpack.io import stores as remote
-from fastpack.io.checksum_blocks import have_sums
 from fastpack.io.file_reader import FileReader, RangeStream
-from fastpack.io.if_exists import PathLike
+from fastpack.io.held_pages import HeldPages
+from fastpack.io.if_exists import CHECKSUMS, PathLike
 from fastpack.io.mapping import Mapping
 from fastpack.io.paths import is_remote, plain_path
 from fastpack.io.remote_files import ObjectBytes, ObjectReader, fetch
+from fastpack.io.store_listings import is_listed
 from fastpack.io.threads import in_parallel
 
 _FETCHES = 3  # attempts to fetch an object until it can be opened
@@ -90,6 +91,12 @@ def open_reader(
     return FileReader(plain_path(path))
 
 
+def note_pages(reader: Reader, pages: HeldPages, position: int, start: int, end: int, at: int) -> None:
+    """Call `ObjectReader.note_pages` for an object in a store."""
+    if isinstance(reader, ObjectReader):
+        reader.note_pages(pages, position, start, end, at)
+
+
 class ByteArray(Protocol):
     """The bytes of a file: a uint8 array, or an object that is sliced like one and reads on access."""
 
@@ -158,7 +165,7 @@ def read_start(path: PathLike, n_bytes: int) -> bytes:
 def _remote_head(path: PathLike, n_bytes: int) -> tuple[bytes, remote.Status]:
     """Read the start of an object with one request; check it if a listing showed checksums."""
     url = plain_path(path)
-    if not have_sums(url):
+    if not is_listed(url + CHECKSUMS):
         return remote.read_head(url, n_bytes)
     reader = ObjectReader(url)
     head = np.empty(min(n_bytes, reader.status.st_size), np.uint8)

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from fastpack.errors import JobError
 from fastpack.io import stores as remote
 from fastpack.io.atomic import AtomicFile
-from fastpack.io.block_cache import BLOCK, cache, identity
+from fastpack.io.block_cache import BLOCK, PAGE, cache, identity
 from fastpack.io.checksum_blocks import READS, ObjectSums
 from fastpack.io.file_reader import FileReader
+from fastpack.io.held_pages import HeldPages
 from fastpack.io.if_exists import PathLike, Progress
 from fastpack.io.paths import RemotePath
 from fastpack.io.threads import READERS, in_parallel, pool, stopping_when_interrupted
@@ -88,6 +89,21 @@ class ObjectReader:
                 missing.append(block)
         in_parallel(lambda run: self._fetch(run, out[:n_bytes], offset), list(_runs(missing, MAX_READ // self._block)))
         return n_bytes
+
+    def note_pages(self, pages: HeldPages, position: int, start: int, end: int, at: int) -> None:
+        """Enter the mapped block of byte `at` into a table, for the bytes [start, end) of the object.
+
+        position: of byte 0 of the object in the table. To be called after `at` was read.
+        """
+        block = at // self._block
+        held = self._cache.hold(self._name_of(block), self._size(block)) if self._copy is None else None
+        if held is None:
+            return
+        first, size = block * self._block, self._size(block)
+        if first + size < end:  # a last page of which only a part is there must not be found
+            size -= size % pages.page_bytes
+        most = self._cache.most_held(self._block)
+        pages.note(held, position + first, max(0, start - first), min(size, end - first), most)
 
     def _prefetch_next(self, start: int, end: int) -> None:
         """Prefetch the following bytes if a read continues the previous one."""
@@ -175,6 +191,11 @@ class ObjectReader:
     def start_over(self) -> None:
         """Forget the work of the parent process's threads, after a fork."""
         self._lock, self._wide_lock, self._coming = threading.Lock(), threading.Lock(), {}
+
+
+def held_pages() -> HeldPages:
+    """Return a new table of pages for `ObjectReader.note_pages`."""
+    return HeldPages(min(PAGE, SMALL_BLOCK))
 
 
 _readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()

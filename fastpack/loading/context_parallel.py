@@ -21,11 +21,15 @@ GLOBAL_OUTPUTS = ("cu_seqlens_global", "max_seqlen_global")  # of the whole batc
 
 
 class Cut(NamedTuple):
-    """The share of a batch: its spans, the tokens of a row in it, and the ends of its sequences."""
+    """The share of a batch: its spans, the tokens of a row in it, and the ends of its sequences.
+
+    global_ends: those of the documents in the whole batch; None if no output needs them.
+    """
 
     spans: Spans
     width: int
     ends: Numbers
+    global_ends: Numbers | None = None
 
 
 class ContextShare:
@@ -78,15 +82,21 @@ class ContextShare:
 
     def batch(self, samples: npt.NDArray[np.int64], empty: Allocate = np.empty) -> Outputs:
         """Return this rank's share of a batch; arrays are made by `empty(shape, dtype)`."""
+        return self.fill(self.cut(samples), len(samples), empty)
+
+    def cut(self, samples: npt.NDArray[np.int64]) -> Cut:
+        """Return where this rank's share is in the rows of `samples`."""
         self._dataset._check_open()
         ends = self._dataset._document_ends(samples) if self._needs_ends else None
-        cut = self._cut(samples, ends)
+        return self._cut(samples, ends)._replace(global_ends=ends)
 
-        out = self._allocate(len(samples), cut.width, empty)
+    def fill(self, cut: Cut, n_rows: int, empty: Allocate) -> Outputs:
+        """Return the batch of a share of `n_rows` rows."""
+        out = self._allocate(n_rows, cut.width, empty)
         if out:
             self._dataset._fill_spans(cut.spans, out)
-        if ends is not None:
-            whole = cut.ends * self._size if self._layout == "documents" else ends
+        if cut.global_ends is not None:
+            whole = cut.ends * self._size if self._layout == "documents" else cut.global_ends
             out |= self._bounds(cut.ends, "") | self._bounds(whole, "_global")
         return {name: out[name] for name in self._names}
 

@@ -17,6 +17,7 @@ from fastpack import kernels
 from fastpack.datasets.base import RowDataset
 from fastpack.datasets.outputs import WHOLE_OUTPUTS, OutputDtype, Outputs
 from fastpack.datasets.row_format import DATASET_IDX
+from fastpack.datasets.row_shares import Spans
 from fastpack.item_numbers import item_numbers
 from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool
@@ -94,10 +95,21 @@ def batch_arguments(dataset: Any, options: BatchOptions) -> dict[str, Any] | Non
     return arguments
 
 
+def output_names(dataset: Any, options: BatchOptions) -> list[str]:
+    """Return the names of the arrays of a batch; none if samples are collated, or batches are of another kind."""
+    if options.context_parallel is not None:
+        return list(make_share(dataset, options).new_outputs(0, np.empty))
+    arguments = batch_arguments(dataset, options)
+    if arguments is None or not isinstance(dataset, BatchDataset):
+        return []
+    return list(dataset.new_outputs(0, **arguments))
+
+
 def warm_kernels(dataset: Any, options: BatchOptions, n_samples: Callable[[], int]) -> None:
     """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
-    is_main = multiprocessing.parent_process() is None and options.context_parallel is None
-    if is_main and isinstance(dataset, BatchDataset) and len(dataset):
+    is_main = multiprocessing.parent_process() is None
+    has_rows = options.collate_fn is None and options.context_parallel is None
+    if is_main and has_rows and isinstance(dataset, BatchDataset) and len(dataset):
         arrays = dataset.new_outputs(1, **(batch_arguments(dataset, options) or {})).values()
         n_tokens = max((array.size for array in arrays if array is not None), default=0)
         if n_samples() * n_tokens >= WARM_TOKENS:
@@ -120,6 +132,10 @@ class Fetch:
     def __call__(self, indices: Any) -> Any:
         """Return the batch of these samples."""
         raise NotImplementedError
+
+    def with_spans(self, indices: Any) -> tuple[Any, Spans | None]:
+        """Return the batch of these samples, and which spans of their rows it holds; None: whole rows."""
+        return self(indices), None
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -158,7 +174,12 @@ class ShareFetch(Fetch):
         self.will_need = self._share.will_need
 
     def __call__(self, indices: Any) -> Any:
-        return self._share.batch(item_numbers(indices), self._pool.lease)
+        return self.with_spans(indices)[0]
+
+    def with_spans(self, indices: Any) -> tuple[Any, Spans | None]:
+        numbers = item_numbers(indices)
+        cut = self._share.cut(numbers)
+        return self._share.fill(cut, len(numbers), self._pool.lease), cut.spans
 
 
 class ShapeFetch(Fetch):

@@ -9,15 +9,14 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.outputs import OutputDtype
 from fastpack.display import Described, facts
-from fastpack.loading.adapters import SamplerAdapter, as_batch_dataset, as_resumable_sampler
-from fastpack.loading.batch_numbers import BatchNumbers, batches_of, row_options
+from fastpack.loading.adapters import as_batch_dataset
+from fastpack.loading.batch_numbers import BatchNumbers, row_options
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.context_parallel import CpLayout, default_sampler
-from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch, warm_kernels
+from fastpack.loading.fetch import BatchOptions, Fetch, make_fetch, warm_kernels
+from fastpack.loading.loader_position import LoaderPosition
 from fastpack.loading.producer import Producer
-from fastpack.loading.progress import Progress
-from fastpack.loading.protocols import BatchDataset, LoaderOptions, ResumableSampler
-from fastpack.loading.resume import HOW_TO_CONTINUE, EpochPosition, LoaderShape, check_order, json_fingerprint
+from fastpack.loading.protocols import BatchDataset, LoaderOptions
 from fastpack.loading.run_control import RunControl
 from fastpack.loading.run_record import BatchPlan
 
@@ -112,13 +111,12 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         dataset=lambda self: type(self.dataset),
         batch_size="batch_size",
         sampler=lambda self: type(self.sampler),
-        epoch="_epoch",
-        batches_yielded=lambda self: self._position().batches(self._num_replicas, self.batch_size),
+        epoch=lambda self: self._position.epoch,
+        batches_yielded=lambda self: self._position.batches_yielded,
     )
 
     # Attributes of torch's DataLoader that tools read.
     num_workers = 0
-    _yielded: int
     prefetch_factor: int | None = None
     drop_last = True
 
@@ -185,9 +183,8 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self.cu_seqlens_length = cu_seqlens_length
         self.context_parallel, self.shapes_only = context_parallel, shapes_only
         self.cp_layout: CpLayout = cp_layout
-        self._progress, self._exclusions = Progress(self.sampler, batch_size), {}
-        self._go_to(*first_position(self._sampler))
-        self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
+        self._position = LoaderPosition(dataset, self.sampler, batch_size, elastic)
+        self._progress, self._exclusions = self._position.progress, {}
         self._attach()
         warm_kernels(self.dataset, self._options(), lambda: len(self) * self.batch_size)
 
@@ -205,119 +202,64 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
 
     def _make_fetch(self) -> Fetch:
         """Return what makes a batch; it must not refer to the loader."""
-        return make_fetch(self.dataset, self._options(), self._pool)
-
-    def _output_names(self) -> Sequence[str]:
-        """Return the names of the arrays of a batch."""
-        if self.context_parallel is not None or self.shapes_only:
-            return []
-        arguments = batch_arguments(self.dataset, self._options())
-        if arguments is None or not isinstance(self.dataset, BatchDataset):
-            return []
-        return list(self.dataset.new_outputs(0, **arguments))
+        return self._masked(make_fetch(self.dataset, self._options(), self._pool))
 
     def _options(self) -> BatchOptions:
         whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
         return BatchOptions(*whole, self.context_parallel, self.cp_layout, self.shapes_only)
 
-    @property
-    def _sampler(self) -> ResumableSampler:
-        return as_resumable_sampler(self.sampler)
-
-    @property
-    def _num_replicas(self) -> int:
-        return self._sampler.num_replicas
-
-    @property
-    def _shape(self) -> LoaderShape:
-        try:
-            length = len(self.dataset)
-        except TypeError:  # a dataset without a length
-            length = None
-        return LoaderShape(self._num_replicas, self.batch_size, length)
-
     def __len__(self) -> int:
-        return len(self._sampler) // self.batch_size
+        return len(self._position.sampler) // self.batch_size
 
     def __iter__(self) -> Self:
         with self._lock:
-            self._begin(self._plan_or_next_epoch)
+            self._begin(self._position.plan_or_next_epoch)
         return self
 
-    def _plan_or_next_epoch(self) -> BatchPlan:
-        """Return the plan of this epoch, or of the next one if a loop over `len()` took all batches of this one."""
-        plan = self._plan()
-        if not self._yielded or plan.has_more():
-            return plan
-        self._end_epoch(plan)
-        return self._plan()
-
-    def _begin(self, make_plan: Callable[[], BatchPlan], check: bool = True) -> None:
+    def _begin(self, make_plan: Callable[[], BatchPlan]) -> None:
         for producer in self._producers:  # kept until it is replaced: an interrupt here is not the end of the epoch
             producer.end()
         plan, source = make_plan(), as_batch_dataset(self.dataset)
-        if check and source.check_unchanged is not None:
+        if source.check_unchanged is not None:
             source.check_unchanged()
+        self._producers[:] = [self._new_producer(plan)]
+        self._record(plan)
+
+    def _plan_again(self) -> None:
+        """Follow a change of the run; batches are produced ahead again once a batch was taken without a change."""
+        plan = self._position.plan()
+        if self._producers[0].fetch is not self._fetch or not self._producers[0].follow(plan):
+            self._producers[0].end()
+            self._producers[:] = [self._new_producer(plan)]
+            self._producers[0].follow(plan)
+        self._record(plan)
+
+    def _new_producer(self, plan: BatchPlan) -> Producer:
+        hint = self._fetch.will_need or as_batch_dataset(self.dataset).will_need
+        return Producer(plan, self._fetch, self.prefetch, hint)
+
+    def _record(self, plan: BatchPlan) -> None:
+        self._progress.plan()
         self._batch_plan, self._planned = plan, self._progress.revision
-        hint = self._fetch.will_need or source.will_need
-        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, hint)]
 
     def __next__(self) -> BatchT:
         with self._lock:  # threads take batches in turn
             if not self._producers:
                 raise StopIteration
             if self._producers[0].lost:
-                self._begin(self._plan)
+                self._begin(self._position.plan)
             elif self._planned != self._progress.revision:
-                self._begin(self._plan, check=False)
+                self._plan_again()
             self._pool.next_batch()
             produced = self._producers[0].get()
             if produced is None:
                 self._stop()
-                self._end_epoch(self._batch_plan)
+                self._position.end_epoch(self._batch_plan)
                 raise StopIteration
-            self._progress.advance(produced.number - self._yielded)
-            self._yielded = produced.number + 1
+            self._position.advance(produced.number)
             self._producers[0].lost = False
             batch: BatchT = produced.batch
             return batch
-
-    def _end_epoch(self, plan: BatchPlan) -> None:
-        """Go to the next epoch; the steps at the end of this one that were not delivered are skipped ones."""
-        self._progress.advance(plan.number - self._yielded, 0)
-        self._yielded = plan.number
-        self._progress.end_epoch(self._epoch, self._position().consumed)
-        self._go_to(self._epoch + 1)
-
-    def _plan(self) -> BatchPlan:
-        """Return the remaining batches of this epoch."""
-        sampler = self._sampler
-        if self._order_to_check is not None:
-            check_order(self._order_to_check, json_fingerprint(sampler.fingerprint()), HOW_TO_CONTINUE)
-            self._order_to_check = None
-        sampler.set_epoch(self._epoch)
-        sampler.forget_resume()
-        position = self._position()
-        skip = position.skip(self._num_replicas)
-        if skip is None:
-            sampler.resume_at(position.consumed, position.base)
-        elif skip:
-            sampler.set_skip(skip)
-        first_step = self._progress.step - self._yielded
-        is_skipped = self._progress.record.is_skipped
-        batches = batches_of(sampler, self.batch_size)
-        return BatchPlan(batches, self._yielded, lambda number: is_skipped(first_step + number))
-
-    def _position(self) -> EpochPosition:
-        """Return the position of all ranks together, as every rank yields batches at the same pace."""
-        yielded = self._yielded * self.batch_size * self._num_replicas
-        return EpochPosition(self._start.consumed + yielded, self._start.base)
-
-    def _go_to(self, epoch: int, position: EpochPosition | None = None) -> None:
-        """Continue at a position of an epoch (None: its start), from which `_yielded` batches are counted."""
-        self._epoch, self._start = epoch, position or EpochPosition(0, self._num_replicas)
-        self._yielded = 0
-        self._progress.begin(epoch, self._start)
 
     def set_epoch(self, epoch: int) -> None:
         """Start another epoch, counted from 0, at the next `iter()`; for the current epoch nothing changes.
@@ -330,10 +272,9 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
             The epoch.
         """
         with self._lock:
-            if epoch != self._epoch:
+            if epoch != self._position.epoch:
                 self._stop()
-                self._order_to_check = None
-                self._go_to(epoch)
+                self._position.set_epoch(epoch)
 
     @property
     def batch_sampler(self) -> BatchNumbers:
@@ -349,7 +290,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
             The sample numbers of one batch after the other.
         """
         with self._lock:
-            return (samples for _, samples in self._plan())
+            return (samples for _, samples in self._position.plan())
 
     def row_options(self) -> dict[str, Any]:
         """Return the options of `dataset.batch` that produce rows like this loader's.
@@ -377,15 +318,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
             loads the other's states.
         """
         with self._lock:
-            position, sampler = self._position(), self._sampler
-            batches = position.batches(self._num_replicas, self.batch_size)
-            state: dict[str, Any] = {"epoch": self._epoch, "batches_yielded": batches}
-            if sampler_state := sampler.state_dict():
-                state["sampler"] = sampler_state
-            if self.elastic:
-                order, run = json_fingerprint(sampler.fingerprint()), self._progress.state()
-                state["elastic"] = {**self._shape.elastic_state(position, order), "run": run}
-            return state
+            return self._position.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the state was saved, at the next `iter()`.
@@ -404,25 +337,8 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         """
         with self._lock:
             self._stop()
-            self._load(state)
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        sampler = self._sampler
-        if self.elastic:
-            position = self._shape.position(state, json_fingerprint(sampler.fingerprint()))
-            if position.skip(self._num_replicas) is None and isinstance(sampler, SamplerAdapter):
-                sampler.check_resume_at(position.base)
-            self._order_to_check = state.get("elastic", {}).get("order") if position.consumed else None
-        else:
-            consumed = state.get("batches_yielded", 0) * self.batch_size * self._num_replicas
-            position = EpochPosition(consumed, self._num_replicas)
-            self._order_to_check = None
-        epoch = state.get("epoch", 0)
-        if "sampler" in state:
-            sampler.load_state_dict(state["sampler"])
-        self._progress.load(state.get("elastic", {}).get("run") if self.elastic else None, epoch, position)
-        self._go_to(epoch, position)
-        self._apply_exclusions()
+            self._position.load(state)
+            self._apply_exclusions()
 
     def close(self) -> None:
         """End the background thread and wait for it. The loader can be used again."""
@@ -441,12 +357,6 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._attach()
-
-
-def first_position(sampler: ResumableSampler) -> tuple[int, EpochPosition | None]:
-    """Return the epoch that a loader starts with, and where in it: Megatron's samplers may start anywhere."""
-    start: tuple[int, EpochPosition | None] = getattr(sampler, "first_position", lambda: (0, None))()
-    return start
 
 
 def _end_all(producers: list[Producer]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fastpack.datasets.permutations import Indices
 from fastpack.loading import mixing
 from fastpack.loading.base_sampler import EpochSampler
-from fastpack.loading.mixture_history import Counts, MixtureHistory, Shares, rounded_shares
+from fastpack.loading.mixture_history import Counts, MixtureHistory, Shares
 from fastpack.loading.mixture_orders import UNBOUNDED, FeistelMixture, ScheduledMixture, interleave
 from fastpack.loading.mixture_sources import MixtureSources
 from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
@@ -30,9 +30,9 @@ class MixtureEpochs(EpochSampler):
     weights: list[float]
     temperature: float
     probs: list[float]
-    target_counts: list[int]
     _sources: MixtureSources
     _n_original: int
+    _shares: Shares  # of the current weights
     _history: MixtureHistory | None  # from the first iteration on
     _epoch_start: tuple[int, int]  # an epoch, and the samples of the run before it
 
@@ -51,11 +51,13 @@ class MixtureEpochs(EpochSampler):
         """The number of the first sample of each dataset."""
         return self._sources.offsets
 
-    def _shares(self) -> Shares:
-        return rounded_shares(self._sources.shares(self.weights, self.temperature))
+    @property
+    def target_counts(self) -> list[int]:
+        """The samples of each dataset in an epoch of this rank."""
+        return self._targets(self.probs, self.num_replicas)
 
     def _targets(self, shares: Sequence[float], num_replicas: int) -> list[int]:
-        return mixing.targets(shares, sum(mixing.available(n, num_replicas, self.drop_last) for n in self.sizes))
+        return mixing.targets(shares, self._sources.available(num_replicas, self.drop_last))
 
     def _length_of(self, rank: int, num_replicas: int, counts: Sequence[int]) -> int:
         drawn = [(size, n) for size, n in zip(self.sizes, counts, strict=True) if n > 0 and size]
@@ -77,7 +79,7 @@ class MixtureEpochs(EpochSampler):
             Number of samples.
         """
         if self.no_repeat:
-            return base_num_replicas * sum(mixing.available(n, base_num_replicas, self.drop_last) for n in self.sizes)
+            return base_num_replicas * self._sources.available(base_num_replicas, self.drop_last)
         counts = self._targets(self.probs, base_num_replicas)
         return sum(self._length_of(rank, base_num_replicas, counts) for rank in range(base_num_replicas))
 
@@ -166,24 +168,26 @@ class MixtureEpochs(EpochSampler):
         known, start = self._epoch_start
         return max(0, start + (epoch - known) * self.global_order_length(self.num_replicas)) + consumed
 
-    def drawn(self, position: int) -> Counts:
-        """Return how many of the samples before a position of the run are of each dataset; needs no_repeat=True.
+    def drawn(self, positions: npt.NDArray[np.int64]) -> Counts:
+        """Return how many of the samples before positions of the run are of each dataset; needs no_repeat=True.
 
         Parameters
         ----------
-        position
-            As `run_position` returns it.
+        positions
+            As `run_position` returns them, ascending: int64 [n].
 
         Returns
         -------
         array
-            int64, one entry per dataset, also for removed ones.
+            int64 [n, datasets], with the removed ones.
         """
-        history = self._history or MixtureHistory(self._shares(), self.seed, self.shuffle)
-        counts = np.zeros(len(self._sources.sizes), np.int64)
-        found = history.counts(position)[: len(counts)]
-        counts[: len(found)] = found
-        return counts
+        found, n_sources = self._known_history().counts_at(positions), len(self._sources.sizes)
+        if found.shape[1] < n_sources:
+            found = np.pad(found, ((0, 0), (0, n_sources - found.shape[1])))
+        return found[:, :n_sources]
+
+    def _known_history(self) -> MixtureHistory:
+        return self._history or MixtureHistory(self._shares, self.seed, self.shuffle)
 
     def run_order(self) -> Order:
         """Return the order of the whole run, from its first sample on; needs no_repeat=True.
@@ -193,8 +197,7 @@ class MixtureEpochs(EpochSampler):
         Order
             The sample at each position of the run.
         """
-        history = self._history or MixtureHistory(self._shares(), self.seed, self.shuffle)
-        return ScheduledMixture(self.sizes, self.offsets, history, 0, self.seed, self.shuffle)
+        return ScheduledMixture(*self._sources.arrays, self._known_history(), 0)
 
     def _computed_order(self, num_replicas: int, epoch: int) -> Order:
         sizes, offsets = self.sizes, self.offsets
@@ -203,8 +206,7 @@ class MixtureEpochs(EpochSampler):
             return FeistelMixture(sizes, offsets, counts, self.seed, epoch, self.shuffle)
         if not any(sizes):
             return StraightOrder(0)
-        history = self._history or MixtureHistory(self._shares(), self.seed, self.shuffle)
-        return ScheduledMixture(sizes, offsets, history, self.run_position(epoch, 0), self.seed, self.shuffle)
+        return ScheduledMixture(*self._sources.arrays, self._known_history(), self.run_position(epoch, 0))
 
     def _lists(self, ranks: Sequence[int], num_replicas: int, counts: Sequence[int]) -> list[Indices]:
         draw = RankLists(self.sizes, self.offsets, self.shuffle, self.drop_last, self.seed + self._epoch)
@@ -213,7 +215,7 @@ class MixtureEpochs(EpochSampler):
     def batches(self, size: int, n_batches: int) -> Iterator[Indices]:
         """Return the sample numbers of the next iteration, which starts now, in whole batches of `size`.
 
-        They are computed for 2 batches at first, then for 4, 8, ..., `n_batches` at a time: weights that change at
+        They are computed for one batch at first, then for 2, 4, ..., `n_batches` at a time: weights that change at
         every step cost little.
 
         Parameters
@@ -245,10 +247,13 @@ class MixtureEpochs(EpochSampler):
         start = self._resume or EpochPosition(0, self.num_replicas)
         self._epoch_start = (self._epoch, self.run_position(self._epoch, 0))
         position = self._epoch_start[1] + start.consumed + max(0, self._skip) * self.num_replicas
-        if self._history is None:
-            self._history = MixtureHistory(self._shares(), self.seed, self.shuffle)
-        self._history.change(position, self._shares())
-        return replace(super()._steps(), length=UNBOUNDED)  # no sample is repeated to fill the last batch
+        self._history = self._known_history()
+        self._history.change(position, self._shares)
+        order = ScheduledMixture(*self._sources.arrays, self._history, self._epoch_start[1])
+        left = max(0, self.global_order_length(start.base) - start.consumed)
+        count = left // self.num_replicas if self.drop_last else -(-left // self.num_replicas)
+        # Without an end, so that no sample is repeated to fill the last batch.
+        return Steps(order, UNBOUNDED, start.consumed + self.rank, self.num_replicas, count)
 
     def _own_steps(self) -> Steps:
         if self._computed:
@@ -259,7 +264,7 @@ class MixtureEpochs(EpochSampler):
 
 
 def _growing_batches(steps: Steps, first: int, size: int, most: int) -> Iterator[Indices]:
-    n_batches = 2
+    n_batches = 1
     while len(block := steps.take(first, size * n_batches)) >= size:
         for start in range(0, len(block) - size + 1, size):
             yield block[start : start + size]

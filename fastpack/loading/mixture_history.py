@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -11,14 +9,16 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.permutations import feistel_keys
+from fastpack.datasets.permutations import feistel_state, splitmix
 from fastpack.errors import FastpackError
+from fastpack.loading.mixture_encoding import Changes, decode_changes, encode_changes
 from fastpack.loading.mixture_schedule import SCHEDULE_STREAM, ShareSchedule
 
 Shares: TypeAlias = tuple[float, ...]
 Counts: TypeAlias = npt.NDArray[np.int64]
 
-MAX_ENCODED = 3200  # bytes of a history in a state; older changes are left out
+MAX_ENCODED = 3400  # bytes of a history in a state; older changes are left out
+MAX_IN_STATE = 256  # changes of which as many are encoded in a state as fit
 MAX_CHANGES = 4096  # that are kept in memory
 
 
@@ -42,10 +42,17 @@ class MixtureHistory:
         From position 0 on, as `rounded_shares` returns them.
     seed, shuffle
         Those of the sampler.
+
+    Attributes
+    ----------
+    state : int
+        The state of the seed's permutations.
+    shuffle : bool
+        Whether the order is shuffled.
     """
 
     def __init__(self, shares: Shares, seed: int, shuffle: bool) -> None:
-        self._seed, self._shuffle = seed, shuffle
+        self.state, self.shuffle = feistel_state(seed, 0), shuffle
         self._positions, self._shares = [0], [shares]
         self._drawn = [np.zeros(len(shares), np.int64)]  # by each source before each change
         self._schedules: dict[int, ShareSchedule] = {}  # by position of the change
@@ -87,16 +94,21 @@ class MixtureHistory:
             self._schedules.pop(position, None)
         del self._positions[:number], self._shares[:number], self._drawn[:number]
 
-    def segments(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number of the change that is in force at each position, int64 [n]."""
-        if len(positions) and int(positions.min()) < self.start:
+    def draws(self, positions: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
+        """Return the source of each position, and how often it was drawn before: both int64 [n]."""
+        first = int(positions.min(initial=self._positions[-1]))
+        if first < self.start:
             raise FastpackError(f"the mixture's history starts at sample {self.start} of the run")
-        if len(positions) and int(positions.min()) >= self._positions[-1]:
-            return np.full(len(positions), len(self._positions) - 1)
-        return np.searchsorted(self._positions, positions, side="right") - 1
+        if first >= self._positions[-1]:
+            return self._assign(len(self._positions) - 1, positions)
+        sources, draws = np.empty_like(positions), np.empty_like(positions)
+        segments = np.searchsorted(self._positions, positions, side="right") - 1
+        for segment in np.unique(segments).tolist():
+            where = np.flatnonzero(segments == segment)
+            sources[where], draws[where] = self._assign(segment, positions[where])
+        return sources, draws
 
-    def assign(self, segment: int, positions: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
-        """Return the source of each position of a segment, and how often it was drawn before: both int64 [n]."""
+    def _assign(self, segment: int, positions: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
         sources, draws = self._schedule(segment).assign(positions - self._positions[segment])
         drawn = _widened(self._drawn[segment], len(self._shares[segment]))
         return sources, draws + drawn[sources]
@@ -108,51 +120,54 @@ class MixtureHistory:
         width = max(len(counts), len(self._drawn[segment]))
         return _widened(counts, width) + _widened(self._drawn[segment], width)
 
+    def counts_at(self, positions: npt.NDArray[np.int64]) -> Counts:
+        """Return `counts` of ascending positions, int64 [n, sources]."""
+        last = len(self._positions) - 1
+        if positions[0] < self._positions[last]:
+            rows = [self.counts(position) for position in positions.tolist()]
+            return np.stack([_widened(row, max(map(len, rows))) for row in rows])
+        counts = self._schedule(last).counts_at(positions - self._positions[last])
+        drawn = self._drawn[last]
+        if len(drawn) > counts.shape[1]:
+            counts = np.pad(counts, ((0, 0), (0, len(drawn) - counts.shape[1])))
+        counts[:, : len(drawn)] += drawn
+        return counts
+
     def _schedule(self, segment: int) -> ShareSchedule:
         position = self._positions[segment]
         found = self._schedules.get(position)
         if found is None:
-            key = int(feistel_keys(self._seed, 0, SCHEDULE_STREAM + position)[0]) if self._shuffle else None
+            key = splitmix(splitmix(self.state ^ SCHEDULE_STREAM + position)) if self.shuffle else None
             found = self._schedules[position] = ShareSchedule(self._shares[segment], key)
         return found
 
-    def encoded(self) -> str:
-        """Return the newest changes that fit into MAX_ENCODED bytes, as text that needs no escapes in JSON."""
-        first = 0
-        while len(text := self._encode(first)) > MAX_ENCODED and first < len(self._positions) - 1:
-            first += 1 + (len(self._positions) - first) // 8
+    def encoded(self, whole: bool = False) -> str:
+        """Return the changes as text: all of them, or the newest ones that fit into MAX_ENCODED bytes."""
+        n_changes = len(self._positions)
+        kept = n_changes if whole else min(n_changes, MAX_IN_STATE)
+        text = self._encode(n_changes - kept)
+        while not whole and len(text) > MAX_ENCODED and kept > 1:
+            kept = max(1, min(kept - 1, kept * MAX_ENCODED // len(text)))
+            text = self._encode(n_changes - kept)
         return text
 
     def _encode(self, first: int) -> str:
-        first = min(first, len(self._positions) - 1)
-        positions = np.array(self._positions[first:], "<i8")
-        width = max(len(self._drawn[first]), *(len(shares) for shares in self._shares[first:]), 1)
-        shares = np.zeros((len(positions), width), "<f4")
-        for row, values in zip(shares, self._shares[first:], strict=True):
+        chosen = self._shares[first:]
+        shares = np.zeros((len(chosen), max(len(self._drawn[first]), *map(len, chosen))), np.float32)
+        for row, values in zip(shares, chosen, strict=True):
             row[: len(values)] = values
-        columns = [np.diff(positions, prepend=0), _widened(self._drawn[first], width).astype("<i8"), shares]
-        # Byte k of every number follows byte k - 1 of every number: most are equal, which compresses well.
-        data = [column.reshape(-1, 1).view(np.uint8).T.tobytes() for column in columns]
-        head = np.array([len(positions), width], "<u4").tobytes()
-        return base64.b85encode(zlib.compress(head + b"".join(data), 9)).decode()
+        positions = np.array(self._positions[first:], np.int64)
+        return encode_changes(Changes(positions, _widened(self._drawn[first], shares.shape[1]), shares))
 
     @classmethod
     def decoded(cls, text: str, seed: int, shuffle: bool) -> MixtureHistory:
         """Return the history that `encoded` wrote; ValueError if the text is not one."""
-        try:
-            data = zlib.decompress(base64.b85decode(text))
-            n, width = np.frombuffer(data[:8], "<u4").tolist()
-            ends = np.cumsum([8, 8 * n, 8 * width, 4 * n * width]).tolist()
-            columns = [
-                np.ascontiguousarray(np.frombuffer(data[first:end], np.uint8).reshape(size, -1).T).view(dtype).ravel()
-                for first, end, size, dtype in zip(ends, ends[1:], (8, 8, 4), ("<i8", "<i8", "<f4"), strict=False)
-            ]
-        except (ValueError, zlib.error) as error:
-            raise ValueError(f"the mixture's history in the state is damaged: {error}") from error
+        changes = decode_changes(text)
         history = cls((1.0,), seed, shuffle)
-        history._positions = np.cumsum(columns[0]).tolist()
-        history._shares = [rounded_shares(row.tolist()) for row in columns[2].reshape(n, width)]
-        history._drawn = [columns[1].astype(np.int64)]
+        history._positions = changes.positions.tolist()
+        history._shares = [rounded_shares(row.tolist()) for row in changes.shares]
+        history._drawn = [changes.drawn]
+        n, width = changes.shares.shape
         for number in range(1, n):
             before = history._schedule(number - 1).counts(history._positions[number] - history._positions[number - 1])
             history._drawn.append(_widened(before, width) + history._drawn[-1])

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fastpack import kernels
 from fastpack.datasets.permutations import FeistelOrder, Indices, index_dtype
 from fastpack.loading.mixture_history import MixtureHistory
 from fastpack.loading.order import Order, StraightOrder
 
-PASS_STREAM = 1 << 20  # permutations per pass, one per source
 UNBOUNDED = 1 << 62  # the length of an order without an end
 
 
@@ -84,16 +84,14 @@ class ScheduledMixture:
 
     def __init__(
         self,
-        sizes: Sequence[int],
-        offsets: Sequence[int],
+        sizes: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
         history: MixtureHistory,
         start: int,
-        seed: int,
-        shuffle: bool,
     ) -> None:
         self.n = UNBOUNDED
-        self._sizes, self._offsets, self._dtype = sizes, offsets, index_dtype(offsets[-1] + sizes[-1])
-        self._history, self._start, self._seed, self._shuffle = history, start, seed, shuffle
+        self._sizes, self._offsets, self._history, self._start = sizes, offsets, history, start
+        self._dtype = index_dtype(int(offsets[-1] + sizes[-1]))
 
     def take(self, first: int, step: int, count: int) -> Indices:
         """Return the samples at positions first, first + step, ..., `count` of them."""
@@ -102,24 +100,7 @@ class ScheduledMixture:
     def at(self, positions: npt.NDArray[np.int64]) -> Indices:
         """Return the samples at these positions."""
         out = np.empty(len(positions), self._dtype)
-        positions = positions + self._start
-        segments = self._history.segments(positions)
-        for segment in np.unique(segments).tolist():
-            where = np.flatnonzero(segments == segment)
-            sources, draws = self._history.assign(segment, positions[where])
-            for source in np.flatnonzero(np.bincount(sources)).tolist():
-                own = np.flatnonzero(sources == source)
-                out[where[own]] = self._samples(source, draws[own])
-        return out
-
-    def _samples(self, source: int, draws: npt.NDArray[np.int64]) -> Indices:
-        """Return the samples of these draws of a source."""
-        size, out = self._sizes[source], np.empty(len(draws), self._dtype)
-        passes, positions = np.divmod(draws, size)
-        for number in np.unique(passes).tolist():
-            stream = source + 1 + number * PASS_STREAM
-            order: Order = FeistelOrder(size, self._seed, 0, stream) if self._shuffle else StraightOrder(size)
-            own = np.flatnonzero(passes == number)
-            out[own] = order.at(positions[own])
-        out += self._dtype.type(self._offsets[source])
+        sources, draws = self._history.draws(positions + self._start)
+        state, shuffle = np.uint64(self._history.state), self._history.shuffle
+        kernels.draw_samples(sources, draws, self._sizes, self._offsets, state, shuffle, out)
         return out

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fastpack.loading import mixing
 
@@ -68,10 +72,19 @@ class MixtureSources:
         """The number of the first sample of each dataset."""
         return list(accumulate(self.sizes[:-1], initial=self.first))
 
+    @cached_property
+    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The sizes and the offsets, both int64 [datasets]."""
+        return np.array(self.sizes, np.int64), np.array(self.offsets, np.int64)
+
     @property
     def active_names(self) -> list[str]:
         """The names of the datasets that were not removed."""
         return [self.names[number] for number in self.active] if self.names else []
+
+    def available(self, num_replicas: int, drop_last: bool) -> int:
+        """Return the samples of a rank in all datasets, also in removed ones."""
+        return sum(mixing.available(size, num_replicas, drop_last) for size in self.sizes)
 
     def place(self, name: str) -> int:
         """Return the place of a dataset among those that were not removed; ValueError if it is not there."""
@@ -126,14 +139,14 @@ class MixtureSources:
         samples = [share / n if n else 0.0 for share, n in zip(shares, per_sample, strict=True)]
         return [share / sum(samples) for share in samples] if any(samples) else shares
 
-    def shares(self, weights: Sequence[float], temperature: float) -> list[float]:
+    def shares(self, probabilities: Sequence[float]) -> list[float]:
         """Return the share of every dataset, also of removed ones; 0 for those that have no samples."""
         shares = [0.0] * len(self.sizes)
-        for number, share in zip(self.active, self.probabilities(weights, temperature), strict=True):
+        for number, share in zip(self.active, probabilities, strict=True):
             shares[number] = share if self.sizes[number] else 0.0
         if any(self.sizes) and not any(shares):
             raise ValueError(
-                f"every dataset with a weight above 0 is empty: weights {list(weights)}, sizes {list(self.sizes)}"
+                f"every dataset with a weight above 0 is empty: shares {list(probabilities)}, sizes {list(self.sizes)}"
             )
         return shares
 

@@ -59,7 +59,7 @@ class Producer:
         hint: Callable[[Any], object] | None = None,
         lookahead: int = 2,
     ) -> None:
-        self._plan, self._fetch, self._hint = plan, fetch, hint
+        self._plan, self.fetch, self._hint = plan, fetch, hint
         self._lookahead = lookahead if hint else 0
         self._coming: deque[tuple[int, Any]] = deque()  # taken from the plan, not yet produced
         self._ready: SimpleQueue[ProducedBatch | None] = SimpleQueue()
@@ -70,6 +70,7 @@ class Producer:
         self._threaded = prefetch > 0
         self._thread: threading.Thread | None = None
         self._stop = StopRequest()
+        self._settled = True  # False: the next batch is not produced ahead, because the plan may change again
         # Whether the position is unknown, because a batch may have been taken: in a forked child whose parent was still
         # producing, and after an interrupt (Ctrl-C) in `get` or in its caller, which sets this to False.
         self.lost = False
@@ -80,8 +81,9 @@ class Producer:
         The traceback leads to the background thread. `lost` stays set until the caller resets it.
         """
         self.lost = True
-        if not self._threaded:
+        if not self._threaded or not self._settled:
             produced = self._make()
+            self._settled = True
         else:
             if self._thread is None or self._stop.requested:
                 self._start()
@@ -97,6 +99,14 @@ class Producer:
             raise produced.error
         finally:
             del produced  # or the error would refer to itself by its traceback, and keep objects of the dataset alive
+
+    def follow(self, plan: Iterator[tuple[int, Any]]) -> bool:
+        """Continue with another plan, and produce its first batch on request; return False if the thread runs."""
+        if self._thread is not None:
+            return False
+        self._plan, self._plan_error, self._settled = plan, None, False
+        self._coming.clear()
+        return True
 
     def end(self) -> None:
         """Let the thread end after its current batch, without waiting for it."""
@@ -128,7 +138,7 @@ class Producer:
 
     def _run(self, stop: StopRequest) -> None:
         try:
-            with self._fetch.session():
+            with self.fetch.session():
                 while True:
                     permit = self._permits.get()
                     if stop.requested:
@@ -156,13 +166,13 @@ class Producer:
                 if self._plan_error is not None:
                     raise self._plan_error
                 return None
-            batch = self._fetch(self._coming[0][1])
+            batch = self.fetch(self._coming[0][1])
         except BaseException as error:
             return ProducedBatch(-1, None, self._described(error))
         return ProducedBatch(self._coming.popleft()[0], batch)
 
     def _look_ahead(self) -> None:
-        while len(self._coming) <= self._lookahead:
+        while len(self._coming) <= (self._lookahead if self._settled else 0):
             try:
                 planned = None if self._plan_error else next(self._plan, None)
             except BaseException as error:  # kept: a generator that failed looks finished when asked again

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-import numpy as np
-
 from fastpack.datasets.base import RowDataset
 from fastpack.datasets.mixture import MixtureDataset
-from fastpack.loading.adapters import as_resumable_sampler
 from fastpack.loading.megatron_samplers import MegatronSampler
 from fastpack.loading.mixture_epochs import MixtureEpochs
-from fastpack.loading.resume import EpochPosition
-from fastpack.loading.run_record import Counts, Drawn, Leg, RunRecord
+from fastpack.loading.protocols import ResumableSampler
+from fastpack.loading.resume import EpochPosition, json_fingerprint
+from fastpack.loading.run_record import Drawn, Leg, RunRecord
+
+MOST_AHEAD = 64  # steps whose counts are computed at once
 
 
 class SourceCount(TypedDict):
@@ -37,18 +37,20 @@ class Progress:
         What was done at which step.
     """
 
-    def __init__(self, sampler: Any, batch_size: int) -> None:
+    _ahead: dict[int, list[int]]  # delivered samples of each source, by the samples of the run
+    _n_ahead: int
+
+    def __init__(self, sampler: ResumableSampler, batch_size: int) -> None:
         self._sampler, self._batch_size = sampler, batch_size
+        self._mixture = sampler if isinstance(sampler, MixtureEpochs) else None
+        self._sources: tuple[Sequence[int], list[tuple[str, int, int]]] | None = None  # sizes; name, row length, size
         self.step = self.samples = self._changes = 0
         self.record = RunRecord()
+        self.forget_ahead()
 
     @property
     def _num_replicas(self) -> int:
-        return as_resumable_sampler(self._sampler).num_replicas
-
-    @property
-    def _mixture(self) -> MixtureEpochs | None:
-        return self._sampler if isinstance(self._sampler, MixtureEpochs) else None
+        return self._sampler.num_replicas
 
     @property
     def revision(self) -> int:
@@ -59,9 +61,15 @@ class Progress:
     def changed(self) -> None:
         """Let the loader plan its next batch again."""
         self._changes += 1
+        self.forget_ahead()
+
+    def forget_ahead(self) -> None:
+        """Forget the counts of coming steps: their samples may be others."""
+        self._ahead, self._n_ahead = {}, 1
 
     def begin(self, epoch: int, position: EpochPosition) -> None:
         """Continue with the next step at a position of an epoch."""
+        self.forget_ahead()
         mixture = self._mixture
         samples = self.samples
         if mixture is not None and mixture.no_repeat:
@@ -74,6 +82,13 @@ class Progress:
         leg = Leg(self.step, epoch, position.consumed, position.base, ranks, self._batch_size, samples, 0, micro)
         if not self._is_recorded(leg):
             self.record.begin(leg)
+
+    def plan(self) -> None:
+        """Record by which weights the next steps are drawn, where the order does not contain their history."""
+        mixture = self._mixture
+        if mixture is not None and not mixture.no_repeat:
+            found = json_fingerprint({"weights": mixture.weights, "temperature": mixture.temperature})
+            self.record.set_weights(self.step, **found)
 
     def _is_recorded(self, leg: Leg) -> bool:
         try:
@@ -90,6 +105,7 @@ class Progress:
         """Pass steps that were skipped, and after them some that were delivered."""
         per_step = self._num_replicas * self._batch_size
         if n_skipped:
+            self.forget_ahead()
             self.record.count(self.samples, self._drawn(), self.samples + n_skipped * per_step)
         self.step += n_skipped + n_delivered
         self.samples += (n_skipped + n_delivered) * per_step
@@ -109,7 +125,7 @@ class Progress:
     def _drawn(self) -> Drawn | None:
         """Return what counts the samples of each source before a position of the run; None if that is unknown."""
         if self._mixture is None:
-            return lambda samples: np.array([samples], np.int64)
+            return lambda samples: samples.reshape(-1, 1).copy()
         return self._mixture.drawn if self._mixture.no_repeat else None
 
     def counts(self, dataset: Any) -> dict[str, SourceCount]:
@@ -117,15 +133,32 @@ class Progress:
         drawn = self._drawn()
         if drawn is None:
             raise ValueError("counts() of a mixture needs MixtureSampler(..., no_repeat=True)")
-        counts: Counts = self.record.counts(self.samples, drawn)
-        mixture = self._mixture
-        sizes = [_length(dataset)] if mixture is None else mixture.sizes
+        sizes = () if self._mixture is None else self._mixture.sizes
+        if self._sources is None or self._sources[0] != sizes:
+            self._sources = sizes, self._list_sources(dataset)
         return {
             name: {"samples": n, "tokens": n * length, "epochs": n / size if size else 0.0}
-            for name, n, length, size in zip(
-                self._names(dataset), counts.tolist(), _row_lengths(dataset, len(sizes)), sizes, strict=True
-            )
+            for (name, length, size), n in zip(self._sources[1], self._delivered(drawn), strict=True)
         }
+
+    def _delivered(self, drawn: Drawn) -> list[int]:
+        """Return the delivered samples of each source.
+
+        Those of the next steps are computed with them, twice as many each time: one array operation takes as long as
+        looking up all sources does.
+        """
+        found = self._ahead.get(self.samples)
+        if found is None:
+            per_step = self._num_replicas * self._batch_size
+            ends = [self.samples + k * per_step for k in range(self._n_ahead)]
+            self._ahead = dict(zip(ends, self.record.counts(ends, drawn).tolist(), strict=True))
+            self._n_ahead = min(2 * self._n_ahead, MOST_AHEAD)
+            found = self._ahead[self.samples]
+        return found
+
+    def _list_sources(self, dataset: Any) -> list[tuple[str, int, int]]:
+        sizes = [_length(dataset)] if self._mixture is None else self._mixture.sizes
+        return [*zip(self._names(dataset), _row_lengths(dataset, len(sizes)), sizes, strict=True)]
 
     def _names(self, dataset: Any) -> Sequence[str]:
         mixture = self._mixture
@@ -137,13 +170,14 @@ class Progress:
             return dataset.dataset_names[: len(mixture.sizes)]
         raise ValueError("counts() needs the names of the datasets: MixtureSampler(..., names=[...])")
 
-    def state(self) -> dict[str, Any]:
-        """Return the progress as JSON values."""
+    def state(self, whole: bool = False) -> dict[str, Any]:
+        """Return the progress as JSON values; `whole`, with all that is known, of any size."""
         self.record.count(self.samples, self._drawn())
-        return {"step": self.step, "samples": self.samples, **self.record.state()}
+        return {"step": self.step, "samples": self.samples, **self.record.state(whole)}
 
     def load(self, state: Mapping[str, Any] | None, epoch: int, position: EpochPosition) -> None:
         """Continue where a state was saved; for a state of another system, assume that all epochs were whole."""
+        self.forget_ahead()
         if state is not None:
             self.step, self.samples = state["step"], state["samples"]
             self.record.load(state, self.step)

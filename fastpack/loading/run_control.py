@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 from fastpack.datasets.file_spans import Traceable
 from fastpack.io import PathLike
 from fastpack.loading.exclusion import ExcludingFetch, Exclusion
-from fastpack.loading.fetch import Fetch
+from fastpack.loading.fetch import BatchOptions, Fetch, output_names
 from fastpack.loading.progress import Progress, SourceCount
 from fastpack.loading.run_description import describe_run
 
@@ -21,6 +20,7 @@ class RunControl:
 
     dataset: Any
     sampler: Any
+    shapes_only: bool
     _lock: threading.RLock
     _progress: Progress
     _fetch: Fetch
@@ -31,6 +31,9 @@ class RunControl:
         _LOADERS.add(self)
 
     def _make_fetch(self) -> Fetch:
+        raise NotImplementedError
+
+    def _options(self) -> BatchOptions:
         raise NotImplementedError
 
     def counts(self) -> dict[str, SourceCount]:
@@ -82,9 +85,9 @@ class RunControl:
         """Train on no token of these documents from the next batch on: their labels become -100.
 
         A loss_mask becomes 0 there. Rows keep their places and their other labels, so nothing else in the run changes;
-        the tokens remain in input_ids, as context of the documents after them. Call it on every rank at the same step.
-        The list is part of the state by its path and digest: keep the file. In this process it also applies after
-        `load_state_dict`.
+        the tokens remain in input_ids, as context of the documents after them. Call it on every rank at the same step,
+        also on ranks with context_parallel= and shapes_only=. The list is part of the state by its path and digest:
+        keep the file. In this process it also applies after `load_state_dict`.
 
         Parameters
         ----------
@@ -100,7 +103,8 @@ class RunControl:
         Raises
         ------
         ValueError
-            If batches have no labels, the dataset has no token files (a `WebDataset`), or a line is no document of it.
+            If batches have no labels, samples are no rows of token files (of a `WebDataset`), or a line is no document
+            of the dataset.
         """
         with self._lock:
             exclusion = self._read_exclusion(documents)
@@ -112,16 +116,12 @@ class RunControl:
 
     def _read_exclusion(self, path: PathLike) -> Exclusion:
         exclusion = Exclusion(path, self.dataset)
-        if "labels" not in self._output_names():
+        if not self.shapes_only and "labels" not in output_names(self.dataset, self._options()):
             raise ValueError(
-                "exclude() masks labels, which the batches lack: request them with outputs=, of whole rows (without "
-                "context_parallel= and shapes_only=)"
+                "exclude() masks labels, which the batches lack: request them with outputs=, without a collate_fn"
             )
         self._exclusions[exclusion.digest] = exclusion
         return exclusion
-
-    def _output_names(self) -> Sequence[str]:
-        raise NotImplementedError
 
     def _apply_exclusions(self) -> None:
         """Use the exclusions of the record from the next batch on, reading their files if needed."""
@@ -129,11 +129,15 @@ class RunControl:
             if one["digest"] not in self._exclusions and self._read_exclusion(one["path"]).digest != one["digest"]:
                 raise ValueError(f"{one['path']} is not the list of documents that the state records: it has changed")
         self._fetch = self._make_fetch()
-        if self._progress.record.excluded:
-            assert isinstance(self.dataset, Traceable)
-            used = [self._exclusions[one["digest"]] for one in self._progress.record.excluded]
-            self._fetch = ExcludingFetch(self._fetch, self.dataset, used)
         self._progress.changed()
+
+    def _masked(self, fetch: Fetch) -> Fetch:
+        """Return `fetch`, with the labels of excluded documents masked."""
+        if not self._progress.record.excluded or self.shapes_only:
+            return fetch
+        assert isinstance(self.dataset, Traceable)
+        used = [self._exclusions[one["digest"]] for one in self._progress.record.excluded]
+        return ExcludingFetch(fetch, self.dataset, used)
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON document from which, with the data files, `fastpack.trace` reconstructs any batch so far.
@@ -153,7 +157,7 @@ class RunControl:
             If the dataset or the sampler is not one of fastpack, or an argument of the dataset is a function.
         """
         with self._lock:
-            return describe_run(self.dataset, self.sampler, self._progress.state())
+            return describe_run(self.dataset, self.sampler, self._progress.state(whole=True))
 
 
 _LOADERS: weakref.WeakSet[RunControl] = weakref.WeakSet()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,17 @@ from fastpack.loading.megatron_samplers import (
     MegatronPretrainingSampler,
     MegatronSampler,
 )
+from fastpack.loading.mixture_encoding import decode_changes
 from fastpack.loading.mixture_epochs import MixtureEpochs
 from fastpack.loading.mixture_sampler import MixtureSampler
 from fastpack.loading.resumable_sampler import ResumableDistributedSampler
-from fastpack.loading.run_record import RunRecord, StepPosition
+from fastpack.loading.resume import json_fingerprint
+from fastpack.loading.run_record import RunRecord, StepPosition, WeightChange
 from fastpack.loading.sampler import DistributedSampler
 
-FORMAT, VERSION = "fastpack-run", 1
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+FORMAT, VERSION = "fastpack-run", 2
 SAMPLERS = (
     DistributedSampler,
     MegatronPretrainingRandomSampler,
@@ -41,9 +45,10 @@ def describe_run(dataset: Any, sampler: Any, run: Mapping[str, Any]) -> dict[str
         )
     if isinstance(sampler, MegatronSampler) and not sampler.drop_last:
         raise ValueError("a run with drop_last=False of Megatron's sampler cannot be described: its ranks end apart")
-    described: dict[str, Any] = {"class": kind.__name__, **sampler.fingerprint()}
-    if isinstance(sampler, MixtureEpochs):
-        described |= {"names": sampler.all_names, "mixture": sampler.state_dict().get("mixture")}
+    described: dict[str, Any] = {"class": kind.__name__, **json_fingerprint(sampler.fingerprint())}
+    if isinstance(sampler, MixtureSampler):
+        described["names"] = sampler.all_names
+        described["mixture"] = sampler._mixture_state(whole=True) if sampler.no_repeat else None
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -65,6 +70,11 @@ class RunOrder:
     ------
     ValueError
         If it is no description, or of a later version.
+
+    Attributes
+    ----------
+    first_step, n_steps
+        The first step whose samples are known, and the number of steps so far.
     """
 
     def __init__(self, description: Mapping[str, Any]) -> None:
@@ -78,39 +88,54 @@ class RunOrder:
         self.record = RunRecord()
         self.record.load(description["run"], 0)
         self.n_steps: int = description["run"]["step"]
-        self._orders: dict[tuple[int, int, int], Callable[[npt.NDArray[np.int64]], Any]] = {}
+        self.first_step = self._first_step()
+        self._orders: dict[tuple[int, ...], Callable[[Numbers], Any]] = {}
 
-    def samples(self, step: int, rank: int | None = None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _first_step(self) -> int:
+        """Return the first step that is known: a description keeps the newest 4,096 changes of a mixture."""
+        found = [leg.step for leg in self.record.legs[:1]] + [change.step for change in self.record.weights[:1]]
+        if self._sampler_of.get("no_repeat") and self.record.legs:
+            mixture = self._sampler_of["mixture"]
+            found.append(self.record.step_at(int(decode_changes(mixture["history"]).positions[0])))
+        return max(found, default=0)
+
+    def samples(self, step: int, rank: int | None = None) -> tuple[Numbers, Numbers]:
         """Return the rank and the sample number of each row of a step, both int64 [rows]; by default of all ranks.
 
         Raises IndexError for a step that is not in the record, or a rank that the step did not have.
         """
         place = self.record.locate(step)
+        if step < self.first_step:
+            raise IndexError(
+                f"the mixture of step {step} is not in this description, which keeps the newest changes, from step "
+                f"{self.first_step} on: use the description that was saved with an earlier checkpoint"
+            )
         leg = place.leg
         if rank is not None and not 0 <= rank < leg.num_replicas:
             raise IndexError(f"rank {rank}: step {step} had {leg.num_replicas} ranks")
         ranks = np.arange(leg.num_replicas) if rank is None else np.array([rank])
         first = place.batch * leg.batch_size * leg.num_replicas
         own = first + np.arange(leg.batch_size)[None, :] * leg.num_replicas + ranks[:, None]
-        numbers = self._at(place, own.ravel(), first)
+        numbers = self._at(step, place, own.ravel(), first)
         return np.repeat(ranks, leg.batch_size), numbers
 
-    def blocks(self, n_samples: int) -> Iterator[tuple[int, int, int, npt.NDArray[np.int64]]]:
+    def blocks(self, n_samples: int) -> Iterator[tuple[int, int, int, Numbers]]:
         """Yield the run so far: first step, ranks, batch size, and the samples of whole steps in the global order."""
-        step = self.record.legs[0].step if self.record.legs else self.n_steps
+        step = self.first_step if self.record.legs else self.n_steps
         while step < self.n_steps:
             place = self.record.locate(step)
             leg, per_step = place.leg, place.leg.batch_size * place.leg.num_replicas
-            later = [other.step for other in self.record.legs if other.step > step]
+            changes = [leg.step for leg in self.record.legs] + [change.step for change in self.record.weights]
+            later = [change for change in changes if change > step]
             end = min((self.n_steps, *later, step + leg.period - place.batch if leg.period else self.n_steps))
             n_steps = max(1, min(end - step, n_samples // per_step))
             first = place.batch * per_step
-            numbers = self._at(place, first + np.arange(n_steps * per_step), first)
+            numbers = self._at(step, place, first + np.arange(n_steps * per_step), first)
             yield step, leg.num_replicas, leg.batch_size, numbers
             step += n_steps
 
-    def _at(self, place: StepPosition, positions: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.int64]:
-        """Return the samples at positions counted from the start of the leg's epoch."""
+    def _at(self, step: int, place: StepPosition, positions: Numbers, first: int) -> Numbers:
+        """Return the samples of steps from `step` on, at positions counted from the start of the leg's epoch."""
         if self._sampler_of.get("no_repeat"):
             epoch, offset = 0, place.samples - first
         else:
@@ -119,15 +144,19 @@ class RunOrder:
         if self._sampler_of["class"] == "MegatronPretrainingSampler":  # ranks take micro-batches, not samples, in turn
             own, rank = np.divmod(positions, ranks)
             positions = (own // size * ranks + rank) * size + own % size
-        key = (epoch, place.start.base, size)
+        change = self.record.weights_at(step)
+        key = (epoch, place.start.base, size, -1 if change is None else change.step)
         if key not in self._orders:
-            self._orders = {key: self._order(*key)}  # torch's order is held as a whole: only one
-        found: npt.NDArray[np.int64] = self._orders[key](positions + offset).astype(np.int64)
+            order = self._order(epoch, place.start.base, size, change)
+            self._orders = {key: order}  # torch's order is held as a whole: only one
+        found: Numbers = self._orders[key](positions + offset).astype(np.int64)
         return found
 
-    def _order(self, epoch: int, base: int, micro_batch: int) -> Callable[[npt.NDArray[np.int64]], Any]:
+    def _order(self, epoch: int, base: int, micro_batch: int, change: WeightChange | None) -> Callable[[Numbers], Any]:
         sampler = self._sampler(base, micro_batch)
         sampler.set_epoch(epoch)
+        if change is not None and isinstance(sampler, MixtureSampler):
+            sampler.update_weights(change.weights, change.temperature)
         if isinstance(sampler, MixtureEpochs) and sampler.no_repeat:
             return sampler.run_order().at
         order, length = sampler._layout(base)

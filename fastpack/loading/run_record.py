@@ -6,6 +6,7 @@ of the number of ranks, of the batch size or of the epoch's length.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -15,8 +16,12 @@ import numpy.typing as npt
 
 from fastpack.loading.resume import EpochPosition
 
+MAX_ENCODED = 2048  # bytes of the changes of weights in a state
+MAX_CHANGES = 4096  # that are kept in memory
+
 Counts: TypeAlias = npt.NDArray[np.int64]
-Drawn: TypeAlias = Callable[[int], Counts]  # samples of each source before a position of the run
+# Samples of each source before ascending positions of the run: int64 [n] -> int64 [n, sources].
+Drawn: TypeAlias = Callable[[npt.NDArray[np.int64]], Counts]
 
 
 @dataclass
@@ -97,6 +102,14 @@ class StepPosition(NamedTuple):
     leg: Leg
 
 
+class WeightChange(NamedTuple):
+    """The weights of a mixture without `no_repeat` from a step on."""
+
+    step: int
+    weights: list[float]
+    temperature: float
+
+
 @dataclass
 class RunRecord:
     """The record of a run; it is part of the loader's state and the same on every rank."""
@@ -105,6 +118,7 @@ class RunRecord:
     skips: list[tuple[int, int]] = field(default_factory=list)  # that take effect; first and last step
     requested_skips: list[tuple[int, int]] = field(default_factory=list)  # of this process
     excluded: list[dict[str, Any]] = field(default_factory=list)  # lists of documents, as `ExcludedFile`
+    weights: list[WeightChange] = field(default_factory=list)  # the newest; none if the order does not need them
     counted: list[int] = field(default_factory=list)  # delivered samples by source before `counted_to`
     counted_to: int = 0  # in samples of the run
 
@@ -145,27 +159,47 @@ class RunRecord:
         if drawn is None:
             return
         if end > self.counted_to:
-            self.counted = self.counts(end, drawn).tolist()
+            (self.counted,) = self.counts([end], drawn).tolist()
         self.counted_to = end if after is None else after
 
-    def counts(self, end: int, drawn: Drawn) -> Counts:
-        """Return the delivered samples of each source before `end` of the run, int64 [sources]."""
-        counts = drawn(max(end, self.counted_to))
+    def counts(self, ends: Sequence[int], drawn: Drawn) -> Counts:
+        """Return the delivered samples of each source before ends in the run, ascending: int64 [ends, sources]."""
+        counts = drawn(np.maximum(ends, self.counted_to))
         if self.counted_to:
-            before = drawn(self.counted_to)
-            counts[: len(before)] -= before
-        counts[: len(self.counted)] += np.array(self.counted, np.int64)
+            counts -= drawn(np.array([self.counted_to]))
+        counts[:, : len(self.counted)] += np.array(self.counted, np.int64)
         return counts
 
-    def state(self) -> dict[str, Any]:
-        """Return the record as JSON values."""
-        return {
+    def set_weights(self, step: int, weights: list[float], temperature: float) -> None:
+        """Draw the steps from `step` on by these weights."""
+        while self.weights and self.weights[-1].step >= step:
+            self.weights.pop()
+        if not self.weights or self.weights[-1][1:] != (weights, temperature):
+            self.weights.append(WeightChange(step, weights, temperature))
+        del self.weights[:-MAX_CHANGES]
+
+    def weights_at(self, step: int) -> WeightChange | None:
+        """Return the weights of a step; None if they are not recorded."""
+        return next((one for one in reversed(self.weights) if one.step <= step), None)
+
+    def step_at(self, samples: int) -> int:
+        """Return the first step with no sample before `samples` of the run."""
+        leg = next((leg for leg in reversed(self.legs) if leg.samples <= samples), self.legs[0])
+        return leg.step + max(0, -(-(samples - leg.samples) // (leg.num_replicas * leg.batch_size)))
+
+    def state(self, whole: bool = False) -> dict[str, Any]:
+        """Return the record as JSON values; unless `whole`, with no more of the newest weights than fit."""
+        weights = [list(one) for one in self.weights]
+        while not whole and len(weights) > 1 and len(json.dumps(weights)) > MAX_ENCODED:
+            del weights[: -(-len(weights) // 8)]
+        state = {
             "legs": [leg.values() for leg in self.legs],
             "skips": [list(skip) for skip in self.skips],
             "excluded": [dict(one) for one in self.excluded],
             "counted": [*self.counted],
             "counted_to": self.counted_to,
         }
+        return {**state, "weights": weights} if weights else state
 
     def load(self, state: Mapping[str, Any], step: int) -> None:
         """Continue the record of a state at `step`; skips and exclusions of this process remain in force."""
@@ -175,6 +209,7 @@ class RunRecord:
         here = [{**one, "step": step} for one in self.excluded if one["digest"] not in known]
         self.excluded = [*map(dict, state["excluded"]), *here]
         self.counted, self.counted_to = list(state["counted"]), state["counted_to"]
+        self.weights = [WeightChange(*one) for one in state.get("weights", ())]
         for first, last in self.requested_skips:
             self.add_skip(first, last, step)
 

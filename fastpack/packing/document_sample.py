@@ -9,14 +9,18 @@ import numpy as np
 import orjson
 
 from fastpack import io as files
+from fastpack.documents.arrow_sources import open_table
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
+from fastpack.documents.text_columns import missing_column
+from fastpack.errors import spoken
 from fastpack.packing.chat_encoder import ChatRenderer
-from fastpack.packing.conversations.conversation import PREFERENCES, Fault
+from fastpack.packing.conversations.conversation import MESSAGES, PAIRS, PREFERENCES, Fault
 from fastpack.packing.conversations.sandbox import TemplateFault
 from fastpack.packing.settings import PackSettings, Source
 from fastpack.packing.source_batches import open_source_table, read_batches
 from fastpack.packing.utf8_texts import read_texts
+from fastpack.tokenizers.engines import COMPARED_BYTES, EvenSample
 
 SAMPLE_BYTES = 4 << 20
 PLACES = 32  # positions of a sample, in all sources together
@@ -39,24 +43,39 @@ def sample_texts(settings: PackSettings) -> list[str]:
     return texts
 
 
-def sample_chats(settings: PackSettings, renderer: ChatRenderer) -> list[str]:
-    """Return the texts of at most 4 MiB of conversations from positions in all sources, without faulty ones."""
-    texts: list[str] = []
+def sample_chats(settings: PackSettings, renderer: ChatRenderer) -> EvenSample:
+    """Return the texts of some of at most 4 MiB of conversations from positions in all sources, without faulty ones."""
+    lines: list[bytes] = []
     for source, n_bytes in _shares(settings):
         table = source.format != "jsonl"
-        lines = (row.encode() for row in sample_of_table(source, n_bytes)) if table else _sample_lines(source, n_bytes)
-        for line in lines:
-            with contextlib.suppress(Fault, TemplateFault):
-                texts.append(renderer.render(line).text)
-    return texts
+        lines += (row.encode() for row in sample_of_table(source, n_bytes)) if table else _sample_lines(source, n_bytes)
+    n_bytes = sum(map(len, lines))
+    texts: list[str] = []
+    for line in lines[:: max(1, n_bytes // COMPARED_BYTES)]:
+        with contextlib.suppress(Fault, TemplateFault):
+            texts.append(renderer.sample(line))
+    return EvenSample(texts, n_bytes)
 
 
-def is_preference(settings: PackSettings) -> bool:
-    """Return whether the first row of the sources is a preference pair: it has the keys `chosen` and `rejected`."""
+def is_preference(settings: PackSettings, messages_field: str | None) -> bool:
+    """Return whether the first row of the sources is a preference pair: it has the keys `chosen` and `rejected`.
+
+    Raises ValueError if the first source is a table without a column of conversations.
+    """
     source = settings.sources[0]
-    if source.format != "jsonl":
-        return all(name in open_source_table(source).schema.names for name in PREFERENCES)
-    return all(name in first_keys(source, None) for name in PREFERENCES)
+    if source.format == "jsonl":
+        return messages_field is None and all(name in first_keys(source, None) for name in PREFERENCES)
+    columns = open_table(source.path, source.format, None).schema.names
+    if messages_field is not None:
+        if messages_field not in columns:
+            raise missing_column(source.path, messages_field, columns)
+        return False
+    if not any(name in columns for name in (*MESSAGES, *PREFERENCES, *(pair[0] for pair in PAIRS))):
+        raise ValueError(
+            f"{source.path}: no conversations in its columns {', '.join(columns)}: expected messages, conversations, "
+            f"or a prompt and a completion; {spoken('messages_field')} names another column"
+        )
+    return all(name in columns for name in PREFERENCES)
 
 
 def sample_lines(settings: PackSettings) -> Iterator[bytes]:

@@ -159,7 +159,8 @@ def chat_settings(
         loss=loss,
     )
     settings = settings_of(sources, output, tokenizer=described, chat=chat, **fields)
-    return replace(settings, chat=replace(chat, preference="chosen")) if is_preference(settings) else settings
+    is_pair = is_preference(settings, messages_field)
+    return replace(settings, chat=replace(chat, preference="chosen")) if is_pair else settings
 
 
 def pack_chats(settings: PackSettings, progress: Progress | None = None, **options: Any) -> ChatResult:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
-from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.documents.json_lines import count_lines
 from fastpack.io import ExistencePolicy, open_bytes, size_of
+from fastpack.packing.chat_encoder import build_encoder
 from fastpack.packing.document_sample import sample_lines, sample_of_table
-from fastpack.packing.encoder import EncoderSpec
+from fastpack.packing.encoder import Batch, Encoder, EncoderSpec
 from fastpack.packing.modalities_config import Config, load_pack_settings
 from fastpack.packing.pack_job import is_to_write, prepare_encoder
 from fastpack.packing.settings import Engine, PackSettings, Source
 from fastpack.packing.source_batches import open_source_table, read_index
 from fastpack.packing.source_indexes import indexes_before_creation
 from fastpack.packing.targets import Target, targets_of
-from fastpack.tokenizers.interface import Tokenizer
 
-SAMPLED_BYTES = 1 << 20  # of text, to estimate the number of tokens
+SAMPLED_BYTES = 1 << 20  # of documents, to estimate the number of tokens
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +49,11 @@ class PlannedPack(Result):
         Estimate from a sample of the documents. None if `lines` is None.
     kept_existing
         Whether the file exists and would be kept.
+    estimated_documents, estimated_loss_tokens
+        Estimates of the number of documents that can be packed, and of the tokens that count in the loss; these are
+        None for texts.
+    estimated_seconds
+        Estimate of the time that encoding takes, with the given number of processes.
 
     Examples
     --------
@@ -81,6 +88,9 @@ class PlannedPack(Result):
     engine: str
     estimated_tokens: int | None
     kept_existing: bool
+    estimated_documents: int | None = None
+    estimated_loss_tokens: int | None = None
+    estimated_seconds: float | None = None
 
 
 @accept_aliases(each="per_source", file_existence_policy="if_exists")
@@ -145,40 +155,74 @@ def estimate_pack(settings: PackSettings) -> list[PlannedPack]:
     targets = targets_of(settings)
     kept = [not is_to_write(target, settings) for target in targets]
     spec, choice = prepare_encoder(settings)
-    rates = _Rates(_tokens_per_byte(settings, choice.tokenizer), choice.tokenizer)
-    return [_estimate(target, keeps, spec, rates) for target, keeps in zip(targets, kept, strict=True)]
+    encoder = build_encoder(replace(spec, audit=0), choice.tokenizer)
+    lines = [line for line in sample_lines(settings) if line]
+    sample = _measure(encoder, lines[:: 1 + sum(map(len, lines)) // SAMPLED_BYTES])
+    n_processes = min(settings.num_workers, os.cpu_count() or 1)
+    return [
+        _estimate(target, keeps, spec, (encoder, sample, n_processes))
+        for target, keeps in zip(targets, kept, strict=True)
+    ]
 
 
-class _Rates(NamedTuple):
-    """per_byte: tokens per byte of JSON Lines in a sample, None where nothing can be sampled."""
+class _Amounts(NamedTuple):
+    """Amounts of documents. rows, n_bytes: before, documents, tokens, loss_tokens: after they are encoded."""
 
-    per_byte: float | None
-    tokenizer: Tokenizer
-
-    def estimate(self, source: Source, n_rows: int | None) -> float | None:
-        """Return the estimated number of tokens of a source with `n_rows` rows; None where it is unknown."""
-        if n_rows is None:
-            return None
-        if source.format == "jsonl":
-            return None if self.per_byte is None else size_of(source.path) * self.per_byte
-        texts = sample_of_table(source, SAMPLED_BYTES)
-        lengths = self.tokenizer.encode_many(texts)[1] + 1
-        return n_rows * float(lengths.mean()) if texts else 0.0
+    rows: float = 0
+    n_bytes: float = 0
+    documents: float = 0
+    tokens: float = 0
+    loss_tokens: float = 0
+    seconds: float = 0
 
 
-def _estimate(target: Target, kept: bool, spec: EncoderSpec, rates: _Rates) -> PlannedPack:
+def _measure(encoder: Encoder, documents: Sequence[bytes], *, is_text: bool = False) -> _Amounts:
+    """Return the amounts of documents: lines of JSON, or texts."""
+    if not documents:
+        return _Amounts()
+    lengths = np.array([len(document) for document in documents])
+    rows = np.stack([np.cumsum(lengths + 1) - lengths - 1, lengths], axis=1)
+    batch = Batch("", rows, b"\n".join(documents), is_text)
+    encoder.encode(batch._replace(rows=rows[: 1 + len(rows) // 8]))  # libraries start slowly
+    started = time.process_time()
+    found = encoder.encode(batch)
+    seconds = time.process_time() - started
+    loss_tokens = 0 if found.mask is None else int(np.count_nonzero(found.mask))
+    return _Amounts(len(rows), int(rows[-1].sum()) + 1, len(found.lengths), len(found.tokens), loss_tokens, seconds)
+
+
+def _of_source(source: Source, lines: int | None, encoder: Encoder, sample: _Amounts) -> _Amounts | None:
+    """Return the amounts of a source; None where they are unknown. sample: of all JSON Lines."""
+    if lines is None or (source.format == "jsonl" and not sample.rows):
+        return None
+    if source.format == "jsonl":
+        factor = size_of(source.path) / sample.n_bytes
+    else:
+        texts = [text.encode() for text in sample_of_table(source, SAMPLED_BYTES)]
+        sample = _measure(encoder, texts, is_text=not source.as_rows)
+        factor = lines / max(1, sample.rows)
+    found = _Amounts(*(factor * amount for amount in sample))
+    return found._replace(documents=lines * sample.documents / max(1, sample.rows))
+
+
+def _estimate(target: Target, kept: bool, spec: EncoderSpec, measured: tuple[Encoder, _Amounts, int]) -> PlannedPack:
+    encoder, sample, n_processes = measured
     lines = [_count_lines(source) for source in target.sources]
-    tokens = [rates.estimate(source, n) for source, n in zip(target.sources, lines, strict=True)]
-    known_lines, known_tokens = ([n for n in numbers if n is not None] for numbers in (lines, tokens))
+    found = [_of_source(source, n, encoder, sample) for source, n in zip(target.sources, lines, strict=True)]
+    known_lines, known = [n for n in lines if n is not None], [one for one in found if one is not None]
+    total = _Amounts(*map(sum, zip(*known, strict=True))) if len(known) == len(found) else None
     return PlannedPack(
         path=target.output,
         sources=[source.path for source in target.sources],
         source_bytes=sum(size_of(source.path) for source in target.sources),
-        lines=sum(map(int, known_lines)) if len(known_lines) == len(lines) else None,
+        lines=sum(known_lines) if len(known_lines) == len(lines) else None,
         token_size_in_bytes=spec.token_size,
         engine=spec.tokenizer.engine,
-        estimated_tokens=round(sum(known_tokens)) if len(known_tokens) == len(tokens) else None,
+        estimated_tokens=None if total is None else round(total.tokens),
         kept_existing=kept,
+        estimated_documents=None if total is None else round(total.documents),
+        estimated_loss_tokens=None if total is None or spec.chat is None else round(total.loss_tokens),
+        estimated_seconds=None if total is None else round(total.seconds / n_processes, 3),
     )
 
 
@@ -191,18 +235,3 @@ def _count_lines(source: Source) -> int | None:
     if source.index_path is not None:
         return len(read_index(source.path, source.index_path))
     return count_lines(open_bytes(source.path))
-
-
-def _tokens_per_byte(settings: PackSettings, tokenizer: Tokenizer) -> float | None:
-    """Return the tokens per byte of a line and its newline, in a sample; None where nothing can be sampled."""
-    text_of = compile_pattern(settings.text_pattern)
-    n_tokens = n_bytes = 0
-    for line in sample_lines(settings):
-        n_bytes += len(line) + 1
-        try:
-            n_tokens += int(np.sum(tokenizer.encode_many([text_of(line)])[1])) + 1
-        except (FaultyDocument, ValueError):
-            continue
-        if n_bytes > SAMPLED_BYTES:
-            break
-    return n_tokens / n_bytes if n_bytes else None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,9 +65,7 @@ class OutputFile:
             self.counts = Counts(*notes[-1]["counts"])
             self.chats = ChatCounts(*notes[-1].get("chats", ()))
         if self.writer.mask is not None:
-            for note in notes:
-                first, n_tokens, tail = note["mask"]
-                self.writer.mask.restore(first, zlib.decompress(base64.b64decode(tail)), n_tokens)
+            self.writer.mask.restore_notes(note["mask"] for note in notes)
         self.resumed_documents = self.writer.n_documents
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
 
@@ -143,9 +139,7 @@ class OutputFile:
         """Return what a checkpoint has to know."""
         note = {"source": source, "rows": rows, "skipped": skipped, "counts": counts}
         if (mask := self.writer.mask) is not None:
-            first = self._noted_tokens // 8 * 8
-            tail = base64.b64encode(zlib.compress(mask.tail(first), 1)).decode()
-            note |= {"chats": self.chats, "mask": [first, mask.n_tokens, tail]}
+            note |= {"chats": self.chats, "mask": mask.note(self._noted_tokens)}
         return note
 
 

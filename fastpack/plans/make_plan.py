@@ -15,7 +15,7 @@ from fastpack.plans.plan_file import PlanFile
 from fastpack.plans.plan_layout import PlanSections
 from fastpack.plans.plan_result import PlanResult, bins_result, plan_result
 from fastpack.plans.plan_settings import Algorithm, Long, PlanSettings
-from fastpack.plans.plan_sources import folder_of
+from fastpack.plans.plan_sources import folder_of, newest_time
 from fastpack.plans.plan_writer import describe, write_bins, write_stream
 from fastpack.plans.source_lengths import PieceLengths, Sources, TokenFormatOptions, read_sources
 from fastpack.plans.straggling import measure_balance
@@ -31,6 +31,7 @@ def plan(
     long: Long = "split",
     seed: int | None = None,
     max_documents: int | None = None,
+    pad_to_multiple: int = 1,
     balance: Literal["attention"] | None = None,
     data_parallel: int | None = None,
     micro_batches: int = 1,
@@ -67,6 +68,10 @@ def plan(
         The seed of the order of rows, which is computed and takes no memory. None keeps the order of packing.
     max_documents
         The largest number of documents, or pieces of documents, in a row.
+    pad_to_multiple
+        Pad each document, and piece of a document, to a multiple of this number of tokens, which must divide
+        `seq_length`: documents then begin and end at multiples, as kernels for FP8 (16) and context parallelism (twice
+        the number of ranks) require. Not for the algorithm "none".
     balance
         "attention": order the rows so that the ranks of a data-parallel run have nearly the same cost in every step.
         Rank r takes the rows whose number modulo `data_parallel` is r. The order is random otherwise; without `seed`,
@@ -125,7 +130,7 @@ def plan(
     """
     balanced = _checked_balance(balance, data_parallel, micro_batches, cost)
     seed = 0 if balanced is not None and seed is None else seed
-    settings = PlanSettings(seq_length, algorithm, long, seed, max_documents, balanced)
+    settings = PlanSettings(seq_length, algorithm, long, seed, max_documents, balanced, pad_to_multiple)
     if num_threads < 1:
         raise ValueError(f"{spoken('num_threads')}: found {num_threads}, expected 1 or more")
     if not may_write(output, if_exists):
@@ -136,7 +141,7 @@ def plan(
     with PlanSections(output, if_exists) as sections:
         pack = _pack_stream if algorithm == "none" else _pack_bins
         result = pack(sections, plain_path(output), lengths, settings, num_threads)
-        sections.finish(describe(result, settings, found))
+        sections.finish(describe(result, settings, found), newest_time(found))
     if balanced is not None:
         result.straggling_before, result.straggling = measure_balance(PlanFile(output), balanced, seed or 0)
     return result

@@ -37,14 +37,28 @@ def pack_shard(ends: _Numbers, settings: PlanSettings, ascending: bool = False) 
 
     ascending: the order of the rows of a balanced plan by cost.
     """
-    fit = _first_fit if settings.algorithm == "first_fit" else _best_fit
-    order, bins, sizes = fit(ends, settings.seq_length, settings.max_documents or UNLIMITED)
+    order, bins, sizes = _fit(ends, settings)
     if settings.balance is not None:
         bins, sizes = sort_rows(bins, ends[order], sizes, settings.balance, ascending)
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
     documents = np.empty(len(order), np.uint32)
     kernels.group_by_bin(order, bins, starts, documents)
     return documents, sizes
+
+
+def _fit(ends: _Numbers, settings: PlanSettings) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Return the documents in the order in which they were packed, their rows, and the number of pieces of each row."""
+    fit = first_fit if settings.algorithm == "first_fit" else _best_fit
+    most, multiple = settings.max_documents or UNLIMITED, settings.pad_to_multiple
+    if multiple == 1:
+        return fit(ends, settings.seq_length, most)
+    capacity = settings.seq_length // multiple
+    units = (ends // multiple + (ends % multiple > 0)).astype(np.uint32)
+    alone = np.flatnonzero(units == capacity).astype(np.uint32)  # with their padding, they fill rows
+    units[alone] = 0
+    order, bins, sizes = fit(units, capacity, most)
+    rows = np.arange(len(sizes), len(sizes) + len(alone), dtype=np.uint32)
+    return np.append(order, alone), np.append(bins, rows), np.append(sizes, np.ones_like(rows))
 
 
 def _best_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
@@ -57,7 +71,8 @@ def _best_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Nu
     return order, bins, sizes[:n_bins].copy()
 
 
-def _first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
+def first_fit(ends: _Numbers, seq_length: int, most: int) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Return documents in order, the row of each, and the number of pieces of each row; `most` pieces in a row."""
     order = np.flatnonzero(ends).astype(np.uint32)
     # Two rows in succession have more than `seq_length` tokens, or one of them has `most` documents.
     n_rows = min(len(order), 2 * int(ends.sum(dtype=np.int64)) // seq_length + 2 * len(order) // most + 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,9 +12,11 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.analysis.document_lengths import Lengths, LengthTable
+from fastpack.plans.pack_bins import UNLIMITED, first_fit
 from fastpack.plans.plan_settings import MOST_TOKENS
 
 _MOST_PIECES = 1 << 24  # packed exactly; of more documents a sample with the same distribution is packed
+_MOST_IN_ORDER = 1 << 20  # packed by first_fit, whose time per document grows with the number of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class PackingEstimate:
     seq_len, algorithm, long
         As for `plan`.
     rows
-        Number of rows.
+        Number of rows. It depends on the order of documents for first_fit, which gets them in random order.
     padding_share
         The share of the tokens of all rows that is padding.
     documents_cut
@@ -43,8 +46,8 @@ class PackingEstimate:
     left_out: int
 
 
-def estimate_best_fit(table: LengthTable, seq_len: int, long: str) -> PackingEstimate:
-    """Return what the algorithm best_fit gives for documents of these lengths."""
+def estimate_bins(table: LengthTable, seq_len: int, algorithm: str, long: str) -> PackingEstimate:
+    """Return what the algorithm best_fit or first_fit gives for documents of these lengths."""
     values, counts = table.values, table.counts
     is_long = values > seq_len
     n_long = int(counts[is_long].sum())
@@ -55,8 +58,10 @@ def estimate_best_fit(table: LengthTable, seq_len: int, long: str) -> PackingEst
     n_tokens = int(values @ counts)
     pieces = np.zeros(seq_len, np.int64)
     np.add.at(pieces, values % seq_len, counts)
-    rows = int((values // seq_len) @ counts) + _count_bins(pieces)
-    return _estimate(table, seq_len, "best_fit", long, rows, n_tokens, n_long if long != "drop" else 0)
+    pieces[0] = 0
+    count_bins = _best_fit_bins if algorithm == "best_fit" else _first_fit_bins
+    rows = int((values // seq_len) @ counts) + count_bins(pieces)
+    return _estimate(table, seq_len, algorithm, long, rows, n_tokens, n_long if long != "drop" else 0)
 
 
 def estimate_stream(table: LengthTable, seq_len: int, n_cut: int | None) -> PackingEstimate:
@@ -71,7 +76,8 @@ def packing_rows(table: LengthTable, cut: Mapping[int, int | None]) -> Iterator[
         if seq_len > MOST_TOKENS:
             continue
         for long in ("split", "truncate", "drop"):
-            yield asdict(estimate_best_fit(table, seq_len, long))
+            yield asdict(estimate_bins(table, seq_len, "best_fit", long))
+        yield asdict(estimate_bins(table, seq_len, "first_fit", "split"))
         yield asdict(estimate_stream(table, seq_len, n_cut))
 
 
@@ -82,15 +88,30 @@ def _estimate(
     return PackingEstimate(seq_len, algorithm, long, rows, padding, n_cut, table.total - n_tokens)
 
 
-def _count_bins(pieces: Lengths) -> int:
+def _best_fit_bins(pieces: Lengths) -> int:
     """Return the number of rows of pieces; pieces: how many there are of each length, int64 [seq_len]."""
-    pieces[0] = 0
-    total = int(pieces.sum())
-    share = min(1.0, _MOST_PIECES / total) if total else 1.0
-    sample = np.round(pieces * share).astype(np.int64)
+    sample, scale = _sample(pieces, _MOST_PIECES)
     n_pieces, capacity = int(sample.sum()), len(pieces)
     bins: npt.NDArray[np.uint32]
     bins, sizes, links = (np.empty(n_pieces, np.uint32) for _ in range(3))
     words = np.empty(capacity // 64 + capacity // 4096 + 2, np.uint64)
-    n_bins = kernels.best_fit(sample, 1 << 40, np.empty(2 * capacity, np.uint32), links, words, bins, sizes)
-    return n_bins if share == 1.0 else round(n_bins * total / n_pieces)
+    n_bins = kernels.best_fit(sample, UNLIMITED, np.empty(2 * capacity, np.uint32), links, words, bins, sizes)
+    return math.ceil(n_bins * scale)
+
+
+def _first_fit_bins(pieces: Lengths) -> int:
+    """Return the number of rows as `_best_fit_bins`, for pieces in random order."""
+    sample, scale = _sample(pieces, _MOST_IN_ORDER)
+    lengths = np.repeat(np.arange(len(pieces), dtype=np.uint32), sample)
+    lengths = np.random.default_rng(0).permutation(lengths)
+    return math.ceil(len(first_fit(lengths, len(pieces), UNLIMITED)[2]) * scale)
+
+
+def _sample(pieces: Lengths, most: int) -> tuple[Lengths, float]:
+    """Return at most `most` pieces of the same distribution, and by what to multiply their rows."""
+    total = int(pieces.sum())
+    if total <= most:
+        return pieces, 1.0
+    sample = np.diff(np.cumsum(pieces) * most // total, prepend=0)
+    lengths = np.arange(len(pieces))
+    return sample, int(pieces @ lengths) / int(sample @ lengths)

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.display import Described, facts
-from fastpack.errors import FormatError, counted
+from fastpack.errors import FormatError, JobError, counted
 from fastpack.io import PathLike, is_remote, plain_path, stat_of
 from fastpack.plans.balance import row_in_group
 from fastpack.plans.count_column import Columns, CountColumn, Integers
 from fastpack.plans.pieces import length_bits, piece_bytes, read_pieces
 from fastpack.plans.plan_layout import read_sections
 from fastpack.plans.plan_settings import ALGORITHMS, LONG
-from fastpack.plans.plan_sources import PlanSource, folder_of, open_all, source_from
+from fastpack.plans.plan_sources import PlanSource, check_source, folder_of, newest_time, open_all, source_from
 from fastpack.tokens.token_file import TokenFile
 
 
@@ -64,7 +64,7 @@ class PlanFile(Described):
         Number of places where a document is divided between two rows.
     n_source_documents, n_source_tokens
         Number of documents of all sources, below which they are numbered, and of tokens in those that take part.
-    algorithm, long, seed, max_documents, data_parallel
+    algorithm, long, seed, max_documents, data_parallel, pad_to_multiple
         As they were passed to `plan`.
     sources
         One entry for each pass over a token file; its documents are numbered after those of the entries before it.
@@ -96,6 +96,7 @@ class PlanFile(Described):
     seed: int | None
     max_documents: int | None
     data_parallel: int | None
+    pad_to_multiple: int
     sources: tuple[PlanSource, ...]
 
     def __init__(self, path: PathLike) -> None:
@@ -136,6 +137,9 @@ class PlanFile(Described):
             raise ValueError(f"{self.algorithm!r}, {self.long!r}, {self.seq_length}")
         if not {type(self.seed), type(self.max_documents)} <= {int, type(None)}:
             raise ValueError(f"{self.seed!r}, {self.max_documents!r}")
+        (self.pad_to_multiple,) = _integers([fields.get("pad_to_multiple", 1)], self.seq_length + 1)
+        if self.pad_to_multiple < 1 or self.seq_length % self.pad_to_multiple:
+            raise ValueError(f"pad_to_multiple {self.pad_to_multiple}")
         found = [source_from(source) for source in fields["sources"]]
         self.sources = tuple(found[number] for number in _integers(fields["passes"], len(found)))
         if sum(source.n_documents for source in self.sources) != self.n_source_documents:
@@ -146,7 +150,8 @@ class PlanFile(Described):
             (self.data_parallel,) = _integers([balance["data_parallel"]], 1 << 32)
             if self.data_parallel < 1:
                 raise ValueError("no ranks")
-        (self._written_ns,) = _integers([fields["written_ns"]], 1 << 63)
+        # Earlier plans contain the time at which they were written.
+        (self._modified_ns,) = _integers([fields.get("written_ns", newest_time(self.sources))], 1 << 63)
         self._keys: npt.NDArray[np.uint64] | None = None
         if fields["keys"] is not None:
             self._keys = np.array(_integers(fields["keys"], 1 << 64), np.uint64)
@@ -173,14 +178,24 @@ class PlanFile(Described):
         """
         return open_all(self.sources, self.folder, times_count=self._is_where_it_was_written())
 
+    def changed_sources(self) -> list[JobError]:
+        """Return an error for each token file of `sources` that is missing or has changed since the plan was made."""
+        errors, times_count = [], self._is_where_it_was_written()
+        for source in dict.fromkeys(self.sources):
+            try:
+                check_source(source, self.folder, times_count=times_count)
+            except JobError as error:
+                errors.append(error)
+        return errors
+
     def _is_where_it_was_written(self) -> bool:
         """Return whether modification times count: a copy of plan and sources may have new ones."""
-        return not is_remote(self.path) and stat_of(self.path).st_mtime_ns == self._written_ns
+        return not is_remote(self.path) and stat_of(self.path).st_mtime_ns == self._modified_ns
 
     def stored_rows(self, rows: Integers) -> Integers:
         """Return where rows, int64 [k], are in the order in which the plan stores rows."""
         rows = np.ascontiguousarray(rows, np.int64)
-        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.n_rows):
+        if len(rows) and rows.view(np.uint64).max() >= self.n_rows:  # a number below 0 becomes a large one
             wrong = int(rows[(rows < 0) | (rows >= self.n_rows)][0])
             raise IndexError(f"row {wrong} of {counted(self.n_rows, 'row')} in {self.path}")
         if self._keys is None or not len(rows):
@@ -202,6 +217,10 @@ class PlanFile(Described):
             kernels.feistel(n_groups, keys, inside, inside)
         return np.where(groups < n_groups, row_in_group(inside, lanes, size), rows)
 
+    def padded(self, lengths: Integers) -> Integers:
+        """Return the columns that segments of these lengths take in a row: the next multiples of `pad_to_multiple`."""
+        return -(-lengths // self.pad_to_multiple) * self.pad_to_multiple
+
     def segments(self, rows: npt.ArrayLike) -> Segments:
         """Return the segments of rows.
 
@@ -213,7 +232,8 @@ class PlanFile(Described):
         Returns
         -------
         Segments
-            Every segment has 0 <= start < end, and the segments of a row have at most `seq_length` tokens together.
+            Every segment has 0 <= start < end, and the segments of a row have at most `seq_length` tokens together,
+            padded to multiples of `pad_to_multiple`.
 
         Raises
         ------
@@ -320,7 +340,7 @@ class PlanFile(Described):
         return Segments(row[keep], document[keep], start[keep], end[keep])
 
     def _check(self, found: Segments, n_rows: int) -> None:
-        lengths = found.end - found.start
+        lengths = self.padded(found.end - found.start)
         if (lengths <= 0).any() or (found.start < 0).any():
             self._fail("a segment without tokens")
         if (np.bincount(found.row, lengths, n_rows) > self.seq_length).any():

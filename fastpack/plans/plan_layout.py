@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 import zlib
 from typing import Any
 
@@ -70,14 +69,14 @@ class PlanSections:
         for name, values in columns.items():
             self.write(name, values)
 
-    def finish(self, description: dict[str, Any]) -> None:
-        """Write the description, and give the file its name."""
-        now = time.time_ns() // 1000 * 1000  # some file systems keep no nanoseconds
-        text = json.dumps({**description, "written_ns": now, "sections": self._sections}).encode()
+    def finish(self, description: dict[str, Any], modified_ns: int = 0) -> None:
+        """Write the description, and give the file its name and, unless it is 0, this modification time."""
+        text = json.dumps({**description, "sections": self._sections}).encode()
         offset = self._file.tell()
         self._file.write(text)
         self._file.patch(0, HEADER.pack(MAGIC, VERSION, zlib.crc32(text), self._file.tell(), offset))
-        self._file.set_modified(now)
+        if modified_ns:
+            self._file.set_modified(modified_ns)
         self._file.commit()
 
     def __enter__(self) -> PlanSections:

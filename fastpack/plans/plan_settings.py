@@ -26,6 +26,7 @@ class PlanSettings:
     seed: int | None = None
     max_documents: int | None = None
     balance: Balance | None = None
+    pad_to_multiple: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.seq_length <= MOST_TOKENS:
@@ -40,5 +41,10 @@ class PlanSettings:
             raise ValueError(f"{spoken('seed')}: found {self.seed}, expected 0 or more")
         if self.max_documents is not None and self.max_documents < 1:
             raise ValueError(f"{spoken('max_documents')}: found {self.max_documents}, expected 1 or more")
+        if self.pad_to_multiple < 1 or self.seq_length % self.pad_to_multiple:
+            found = f"found {self.pad_to_multiple}, expected a divisor of {spoken('seq_length')} {self.seq_length}"
+            raise ValueError(f"{spoken('pad_to_multiple')}: {found}")
+        if self.pad_to_multiple > 1 and self.algorithm == "none":
+            raise ValueError(f"{spoken('pad_to_multiple')}: the algorithm none does not pad: choose another one")
         if self.balance is not None and self.algorithm == "none":
             raise ValueError(f"{spoken('balance')}: rows of the algorithm none have a fixed order: choose another one")

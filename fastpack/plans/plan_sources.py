@@ -105,6 +105,16 @@ def file_fingerprint(path: str, folder: str) -> FileFingerprint:
     return FileFingerprint(stored_path(path, folder), status.st_size, status.st_mtime_ns, edges)
 
 
+def newest_time(sources: Sequence[PlanSource]) -> int:
+    """Return the modification time of a plan, that of its newest source; 0 if none has one.
+
+    As long as a plan has this time, it and its sources are no copies with new times, so the times of sources count.
+    Some file systems keep no nanoseconds.
+    """
+    newest = max((file.mtime_ns for source in sources for file in source.fingerprint), default=0)
+    return -(-newest // 1000) * 1000
+
+
 def check_source(source: PlanSource, folder: str, *, times_count: bool) -> None:
     """Raise JobError for the first file of a source that changed; times_count: compare modification times as well."""
     for known in source.fingerprint:

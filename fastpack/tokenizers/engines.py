@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpack.errors import MissingExtra
+from fastpack.tokenizers.engine_proof import EngineProof
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Tokenizer, quoted
 from fastpack.tokenizers.probe_texts import probe_texts
@@ -22,8 +23,9 @@ from fastpack.tokenizers.tokenizer_spec import FASTER_ENGINES, TokenizerSpec, ru
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 MIN_BYTES = 2 << 20  # of documents: with less, the comparison takes longer than `tokenizers` alone
 COMPARED_BYTES = 1 << 19  # of documents, evenly from the sample: 0.1-0.4 s of `tokenizers`
+COMPARED_BYTES_IF_PROVEN = 1 << 14
 MAX_LITERALS = 24  # from each end of the list of added tokens
-TEXTS_PER_STEP = 256
+TEXTS_PER_STEP = 128  # the result of more is an awkward array in gigatoken, which takes 0.3 s to import
 
 
 class Choice(NamedTuple):
@@ -32,6 +34,14 @@ class Choice(NamedTuple):
     spec: TokenizerSpec
     tokenizer: Tokenizer
     sentence: str | None = None
+
+
+class EvenSample(list[str]):
+    """Documents that were chosen evenly from a sample of `n_bytes`, of which the others were not even read."""
+
+    def __init__(self, texts: Sequence[str], n_bytes: int) -> None:
+        super().__init__(texts)
+        self.n_bytes = n_bytes
 
 
 def choose_engine(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Callable[[], Sequence[str]]) -> Choice:
@@ -61,7 +71,7 @@ def _compare_named(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Cal
         fast = run_on_engine(own, engine)
     except EngineDeclines as error:
         raise ValueError(f"the engine {engine} cannot run this tokenizer: {error}") from None
-    difference = first_difference(own, fast, [*probe_texts(_literals(own)), *_evenly(sample())])
+    difference, _ = _compare(own, fast, engine, sample())
     if difference is not None:
         raise ValueError(f"the engine {engine} gives other ids than tokenizers, on the text {difference}")
     return Choice(replace(spec, engine=engine), fast)
@@ -69,10 +79,9 @@ def _compare_named(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Cal
 
 def _choose_faster(spec: TokenizerSpec, own: Tokenizer, sample: Callable[[], Sequence[str]]) -> Choice:
     documents = sample()
-    if sum(map(len, documents)) < MIN_BYTES:
+    n_bytes = documents.n_bytes if isinstance(documents, EvenSample) else sum(map(len, documents))
+    if n_bytes < MIN_BYTES:
         return Choice(spec, own)
-    documents = _evenly(documents)
-    texts = [*probe_texts(_literals(own)), *documents]
     reasons: list[str] = []
     for engine in FASTER_ENGINES:
         try:
@@ -82,9 +91,8 @@ def _choose_faster(spec: TokenizerSpec, own: Tokenizer, sample: Callable[[], Seq
         except EngineDeclines as error:
             reasons.append(f"{engine} cannot run it ({error})")
             continue
-        difference = first_difference(own, fast, texts)
+        difference, compared = _compare(own, fast, engine, documents)
         if difference is None:
-            compared = f"{len(documents)} of the documents and {len(texts) - len(documents)} probe texts"
             sentence = f"{engine} tokenises: it gave the same ids as tokenizers on {compared}."
             return Choice(replace(spec, engine=engine), fast, sentence)
         reasons.append(f"{engine} gives other ids on the text {difference}")
@@ -92,6 +100,24 @@ def _choose_faster(spec: TokenizerSpec, own: Tokenizer, sample: Callable[[], Seq
         missing = "tokenizers tokenises; a faster engine is not installed (pip install 'fastpack-llm[gigatoken]')."
         return Choice(spec, own, missing)
     return Choice(spec, own, f"tokenizers tokenises: {'; '.join(reasons)}.")
+
+
+def _compare(own: Tokenizer, fast: Tokenizer, engine: str, documents: Sequence[str]) -> tuple[str | None, str]:
+    """Compare an engine with `own`; return the first text with other ids, if any, and what was compared.
+
+    The probe texts are compared once for each tokenizer, engine and version of both; then fewer documents are compared,
+    because the audit compares further ones during the run.
+    """
+    assert isinstance(own, HFTokenizer)
+    proof = EngineProof(own, engine)
+    if proof.exists():
+        some = _evenly(documents, COMPARED_BYTES_IF_PROVEN)
+        return first_difference(own, fast, some), f"{len(some)} of the documents, and in an earlier run on probe texts"
+    some, probes = _evenly(documents, COMPARED_BYTES), probe_texts(_literals(own))
+    difference = first_difference(own, fast, [*probes, *some])
+    if difference is None:
+        proof.keep()
+    return difference, f"{len(some)} of the documents and {len(probes)} probe texts"
 
 
 def first_difference(own: Tokenizer, fast: Tokenizer, texts: Sequence[str]) -> str | None:
@@ -102,8 +128,8 @@ def first_difference(own: Tokenizer, fast: Tokenizer, texts: Sequence[str]) -> s
     return None
 
 
-def _evenly(documents: Sequence[str]) -> Sequence[str]:
-    return documents[:: max(1, sum(map(len, documents)) // COMPARED_BYTES)]
+def _evenly(documents: Sequence[str], n_bytes: int) -> Sequence[str]:
+    return documents[:: max(1, sum(map(len, documents)) // n_bytes)]
 
 
 def _steps(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -121,8 +147,7 @@ def _same_ids(own: Tokenizer, fast: Tokenizer, texts: Sequence[str]) -> bool:
     return np.array_equal(lengths, found_lengths) and np.array_equal(tokens, found)
 
 
-def _literals(own: Tokenizer) -> list[str]:
+def _literals(own: HFTokenizer) -> list[str]:
     """Return the added tokens, which the tokenizer finds in texts; of very many, the first and the last."""
-    assert isinstance(own, HFTokenizer)
     literals = [token.content for token in own.backend.get_added_tokens_decoder().values()]
     return literals if len(literals) <= 2 * MAX_LITERALS else literals[:MAX_LITERALS] + literals[-MAX_LITERALS:]

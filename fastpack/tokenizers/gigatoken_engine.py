@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from fastpack.errors import MissingExtra
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
 from fastpack.tokenizers.postprocess import FasterTokenizer, decline_options
 
-# The result of a batch is an awkward array: 0.4 ms to construct and 0.3 s to import; that of a single text takes 1 us.
+# The result of a batch is an awkward array: 0.4 ms to construct and 0.25 s to import; a single text takes 2 us more.
 FEW_TEXTS = 128
+SINGLE_TEXTS = 100_000  # that a process encodes singly before it imports awkward: as long as the import takes
 
 
 class GigatokenTokenizer(FasterTokenizer):
@@ -30,30 +30,39 @@ class GigatokenTokenizer(FasterTokenizer):
             from gigatoken import gigatoken_rs
         except ImportError:
             raise MissingExtra("gigatoken", "gigatoken", "the engine gigatoken") from None
-        description = own.backend.to_str()
-        decline_options(own.backend, orjson.loads(description))
+        decline_options(own.backend)
         try:
             with refusals():
-                self._engine: Any = gigatoken_rs.load_hf_json(description)
+                self._engine: Any = gigatoken_rs.load_hf_json(own.description)
         except FaultyText as error:
             raise EngineDeclines(str(error).partition("the text: ")[2]) from None
         if not isinstance(self._engine, gigatoken_rs.BPETokenizer):
             raise EngineDeclines("it is not a byte-level BPE")
+        self._n_single = 0
         super().__init__(own, own.backend.normalizer is not None)
 
     def _encode(self, texts: list[str], eod: int | None) -> tuple[Tokens, Lengths]:
-        if len(texts) <= FEW_TEXTS:
+        if self._is_single(len(texts)):
             return self._frame.join([self._engine.encode(text) for text in texts], eod)
         layout = self._engine.encode_batch(texts, parallel=False).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
         return self._frame.surround(np.asarray(layout.content.data), offsets[1:] - offsets[:-1], eod)
 
+    def _is_single(self, n_texts: int) -> bool:
+        """Return whether to encode texts singly, and count them."""
+        if n_texts > FEW_TEXTS and self._n_single >= SINGLE_TEXTS:
+            return False
+        self._n_single += n_texts
+        return True
+
     def encode_utf8(
         self, data: npt.NDArray[np.uint8], lengths: Lengths, eod: int | None = None
     ) -> tuple[Tokens, Lengths] | None:
-        """Encode as `Utf8Tokenizer.encode_utf8`; None for few texts, and for those that `own` may have to encode."""
-        if len(lengths) <= FEW_TEXTS or self._drift.is_possible(data):
+        """Encode as `Utf8Tokenizer.encode_utf8`; None for texts that `own` may have to encode."""
+        if self._drift.is_possible(data):
             return None
+        if self._is_single(len(lengths)):
+            return self._encode_singly(data, lengths, eod)
         import awkward as ak
 
         offsets = ak.index.Index64(np.append(0, np.cumsum(lengths)))
@@ -67,3 +76,16 @@ class GigatokenTokenizer(FasterTokenizer):
             return None
         ends = np.asarray(layout.offsets.data, np.int64)
         return self._frame.surround(np.asarray(layout.content.data), np.diff(ends), eod)
+
+    def _encode_singly(
+        self, data: npt.NDArray[np.uint8], lengths: Lengths, eod: int | None
+    ) -> tuple[Tokens, Lengths] | None:
+        texts, start, encoded = data.tobytes(), 0, []
+        try:
+            with refusals():
+                for end in np.cumsum(lengths).tolist():
+                    encoded.append(self._engine.encode(texts[start:end]))
+                    start = end
+        except FaultyText:
+            return None
+        return self._frame.join(encoded, eod)

@@ -40,9 +40,8 @@ def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
     backend = _read_backend(path)
     padding, truncation = backend.padding or {}, backend.truncation or {}
     tokens = {"pad_token": padding["pad_token"]} if padding else {}
-    model = orjson.loads(backend.to_str())["model"]
-    if isinstance(model.get("unk_token"), str):
-        tokens["unk_token"] = model["unk_token"]
+    if isinstance(unk_token := getattr(backend.model, "unk_token", None), str):
+        tokens["unk_token"] = unk_token
     return LoadedTokenizer(
         backend,
         tokens,
@@ -114,13 +113,20 @@ def _read_json(folder: str, name: str) -> dict[str, Any] | None:
     if not os.path.isfile(path):
         return None
     try:
-        with open(path, encoding="utf-8") as file:
-            tree = json.load(file)
+        with open(path, "rb") as file:
+            tree = _parse_json(file.read())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON that can be read ({error})") from None
     if not isinstance(tree, dict):
         raise ValueError(f"{path}: found {type(tree).__name__}, expected an object")
     return tree
+
+
+def _parse_json(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:  # NaN, or a lone surrogate, which Python's parser accepts
+        return json.loads(data.decode("utf-8"))
 
 
 def _class_name(path: str, config: Mapping[str, Any]) -> str:
@@ -252,10 +258,19 @@ def _apply_class(
         _set_bert_normalizer(backend, config)
 
 
+def state_of(component: Any) -> dict[str, Any]:
+    """Return the description of a pre-tokenizer, normalizer or post-processor in tokenizer.json; of none, {}.
+
+    That of the whole tokenizer takes 0.1 s for 100,000 tokens.
+    """
+    state: dict[str, Any] = {} if component is None else orjson.loads(component.__getstate__())
+    return state
+
+
 def _set_prefix_space(backend: Backend, wanted: Any) -> None:
     from tokenizers import pre_tokenizers
 
-    state = orjson.loads(backend.to_str())["pre_tokenizer"] or {}
+    state = state_of(backend.pre_tokenizer)
     if state.get("add_prefix_space", wanted) == wanted:
         return
     # ByteLevel and, in old files, Metaspace; their constructors accept all other settings.
@@ -287,7 +302,7 @@ def _set_template(backend: Backend, tokens: Mapping[str, Any], bos: bool, eos: b
 def _set_bert_normalizer(backend: Backend, config: Mapping[str, Any]) -> None:
     from tokenizers import normalizers
 
-    state = orjson.loads(backend.to_str())["normalizer"] or {}
+    state = state_of(backend.normalizer)
     wanted = {
         "lowercase": config.get("do_lower_case", True),
         "strip_accents": config.get("strip_accents"),

@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,11 @@ class HFTokenizer:
         if not os.path.isfile(path):
             raise FileNotFoundError(f"{path} is not there: expected a tokenizer.json")
         return cls(path, HFOptions(), config.get("tokenizer_type", "GPT2TokenizerFast"))
+
+    @cached_property
+    def description(self) -> str:
+        """The tokenizer as JSON."""
+        return self.backend.to_str()
 
     @property
     def vocab_size(self) -> int:

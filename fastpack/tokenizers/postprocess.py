@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -128,17 +128,19 @@ def frame_of(backend: Backend, adds_special_tokens: bool = True) -> Frame:
     if len(places) != 1:
         raise EngineDeclines("its post-processor does more than put tokens before and after a text")
     before, after = framed[: places[0]], framed[places[0] + len(alone) :]
-    last = max(backend.get_vocab(with_added_tokens=True).values())
-    return Frame(tuple(before), tuple(after), np.uint16 if last < 1 << 16 else np.uint32)
+    # A large vocabulary is not listed, which takes 0.1 s.
+    is_small = backend.get_vocab_size(with_added_tokens=True) <= 1 << 16
+    is_small = is_small and max(backend.get_vocab(with_added_tokens=True).values()) < 1 << 16
+    return Frame(tuple(before), tuple(after), np.uint16 if is_small else np.uint32)
 
 
-def decline_options(backend: Backend, description: dict[str, Any]) -> None:
+def decline_options(backend: Backend) -> None:
     """Raise EngineDeclines for options without support in faster engines: truncation, padding, dropout."""
     if backend.truncation is not None or backend.padding is not None:
         raise EngineDeclines("it truncates or pads")
     if backend.encode_special_tokens:
         raise EngineDeclines("it splits special tokens")
-    if description["model"].get("dropout"):
+    if getattr(backend.model, "dropout", None):
         raise EngineDeclines("its merges are random (dropout)")
 
 

@@ -37,8 +37,8 @@ class TiktokenTokenizer(FasterTokenizer):
             import tiktoken
         except ImportError:
             raise MissingExtra("tiktoken", "tiktoken", "the engine tiktoken") from None
-        description = orjson.loads(own.backend.to_str())
-        decline_options(own.backend, description)
+        description = orjson.loads(own.description)
+        decline_options(own.backend)
         self._normalizes = _normalizes(description)
         specials, pattern, ranks = _specials(description), _pattern(description), _ranks(description)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +22,19 @@ _UNICODE_17 = (
 )  # fmt: skip
 # Blocks to which scripts are still added; elsewhere no letter, number or mark has been added for many years.
 _GROWING = (range(0x7C0, 0x2000), range(0xA000, 0xAC00), range(0x10000, 0x34000))
+_RANGES = (*_GROWING, *(range(first, last + 1) for first, last in _UNICODE_17))
+_LEADS = {chr(code).encode()[:1] for codes in _RANGES for code in codes[::64]}  # 64 characters share a first byte
 
 
 class UnicodeDrift:
     """Finds texts with such characters; normalizes: the tokenizer normalizes, so that combining marks count, too."""
 
     def __init__(self, normalizes: bool) -> None:
-        self._table = _drift_table(normalizes)
-        # One of every 64 characters shows the first UTF-8 byte of all of them.
-        self._leads = sorted(
-            {chr(block << 6).encode()[:1] for block in set((np.flatnonzero(self._table) >> 6).tolist())}
-        )
+        self._normalizes = normalizes
+
+    @cached_property
+    def _table(self) -> npt.NDArray[np.bool_]:
+        return _drift_table(self._normalizes)
 
     def find(self, texts: Sequence[str]) -> list[int]:
         """Return the positions of texts with such characters. ASCII costs nothing, other text 1 ns per character."""
@@ -42,12 +45,12 @@ class UnicodeDrift:
     def is_possible(self, data: npt.NDArray[np.uint8]) -> bool:
         """Return whether UTF-8 bytes contain the first byte of such a character; False for ASCII."""
         text = data.tobytes()
-        return not text.isascii() and any(lead in text for lead in self._leads)
+        return not text.isascii() and any(lead in text for lead in _LEADS)
 
     def _contains_one(self, text: str) -> bool:
         # The engine refuses lone surrogates itself.
         data = text.encode("utf-8", "surrogatepass")
-        if not any(lead in data for lead in self._leads):
+        if not any(lead in data for lead in _LEADS):
             return False
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
         return bool(self._table.take(codes).any())  # twice as fast as indexing

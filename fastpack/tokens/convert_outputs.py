@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastpack.errors import spoken
 from fastpack.io import (
     CHECKSUMS,
+    LOSS,
     SIDES,
     AnyPath,
     ExistencePolicy,
@@ -39,8 +40,6 @@ from fastpack.tokens.token_corpus import TokenCorpus
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
-_LOSS = ".loss"  # suffix of datatrove's own loss mask, which its writer adds
-
 
 def output_format(output: PathLike, name: str | None) -> TokenFormat:
     """Return the format called `name`, else that of the suffix of the output; ValueError if it cannot be written."""
@@ -53,7 +52,8 @@ def output_format(output: PathLike, name: str | None) -> TokenFormat:
     found = next((row for row in FORMATS if row.create is not None and suffix in row.suffixes), None)
     if found is None:
         names = ", ".join(row.name for row in FORMATS if row.create is not None)
-        raise ValueError(f"{os.fspath(output)}: its suffix is not that of a format; pass format=: one of {names}")
+        how = f"pass {spoken('format=')}, one of {names}"
+        raise ValueError(f"{os.fspath(output)}: its suffix is not that of a format; {how}")
     return found
 
 
@@ -179,7 +179,7 @@ class Outputs:
 def _names(name: str, path: AnyPath) -> list[str]:
     """Return the names of the files of an output, in the order in which they appear; an index comes last."""
     tokens, *sides = output_files(name, path)
-    before = [f"{tokens.name}{suffix}" for suffix in (SIDES if name != "datatrove" else (*SIDES, _LOSS))]
+    before = [f"{tokens.name}{suffix}" for suffix in (SIDES if name != "datatrove" else (*SIDES, LOSS))]
     return [*before, tokens.name, *(side.name for side in sides), f"{tokens.name}{CHECKSUMS}"]
 
 

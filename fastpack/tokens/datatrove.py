@@ -1,7 +1,8 @@
 """datatrove's tokenised files: raw tokens in `x.ds`, document ends in `x.ds.index`, a description in `x.ds.metadata`.
 
 The ends are uint64, in tokens, exclusive; the last is the number of all tokens. The metadata has three lines: the
-tokenizer and the token size, the number of tokens, and the same number for people.
+tokenizer and the token size, the number of tokens, and the same number for people. The loss mask, if there is one, is
+in `x.ds.loss`, one byte per token, 1 if it counts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from fastpack.errors import FormatError
 from fastpack.io import (
+    LOSS,
     AnyPath,
     AtomicFile,
     PathLike,
@@ -44,14 +46,14 @@ _MAX_METADATA = 1 << 16
 def tokens_path(path: PathLike) -> str:
     """Return the path of the `.ds` file to which a path, perhaps of a side file, belongs."""
     text = os.fspath(path)
-    for suffix in (".index", ".metadata"):
+    for suffix in (".index", ".metadata", LOSS):
         text = text.removesuffix(suffix)
     return text if text.endswith(".ds") else text + ".ds"
 
 
 def fits(path: AnyPath) -> bool:
     """Return whether this is a `.ds` file or one of its side files."""
-    return path.name.endswith((".ds", ".ds.index", ".ds.metadata")) and not path.is_dir()
+    return path.name.endswith((".ds", ".ds.index", ".ds.metadata", f".ds{LOSS}")) and not path.is_dir()
 
 
 class DatatroveTokens(IndexedTokens):
@@ -144,9 +146,9 @@ class DatatroveWriter(PairedTokenWriter):
 
     def _commit(self, output: AtomicFile) -> None:
         """Also write the loss mask as datatrove stores it: `<file>.loss`, one byte per token, 1 if it counts."""
-        remove(f"{output.path}.loss")
+        remove(f"{output.path}{LOSS}")
         if self.mask is not None:
-            with AtomicFile(f"{output.path}.loss", follow=False) as loss:
+            with AtomicFile(f"{output.path}{LOSS}", follow=False) as loss:
                 for first in range(0, self.n_tokens, INDEX_ROWS):
                     loss.write(self.mask.read(first, min(first + INDEX_ROWS, self.n_tokens)).view(np.uint8))
         super()._commit(output)

@@ -15,7 +15,7 @@ import numpy as np
 from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, spoken
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists, names_in, partial_path
 from fastpack.tokens.interop_formats import INTEROP_FORMATS, is_interop, refuse_other_index
 from fastpack.tokens.token_file import Recovery, RecoveryOptions, Rows, TokenFile, TokenFormat, TokenWriter
@@ -237,7 +237,7 @@ def check_dataset_exists(path: AnyPath) -> None:
 
 def is_side_file(path: AnyPath) -> bool:
     """Return whether a file belongs to a token file of another name, with which it is checked."""
-    if path.name.endswith((".ds.index", ".ds.metadata")):
+    if path.name.endswith((".ds.index", ".ds.metadata", ".ds.loss")):
         return True
     return path.suffix == ".bin" and is_interop(path, None, "megatron")  # its index stands for both
 
@@ -264,7 +264,8 @@ def detect_format(path: PathLike) -> TokenFormat:
     check_dataset_exists(where)
     if found:
         names = " and ".join(row.name for row in found)
-        raise FormatError(path, 0, f"files of the formats {names}", "files of one format: pass format=")
+        expected = f"files of one format; {spoken('name one by format=')}"
+        raise FormatError(path, 0, f"files of the formats {names}", expected)
     raise FormatError(path, 0, "a file of an unknown format", f"one of {', '.join(row.name for row in FORMATS)}")
 
 

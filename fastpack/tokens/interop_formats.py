@@ -203,7 +203,7 @@ INTEROP_FORMATS = (
         "a tokenised file of datatrove (.ds with .index)",
         (".ds",),
         dtypes=("uint16", "uint32"),
-        loses="the loss mask (.loss) and the name of the tokenizer",
+        loses="the name of the tokenizer",
     ),
     _row(
         "olmo",

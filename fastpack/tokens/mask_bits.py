@@ -8,8 +8,10 @@ lowest bit of the first byte. Of a folder with an `index.json`, it describes tha
 
 from __future__ import annotations
 
+import base64
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,16 @@ class MaskBits:
     def tail(self, first: int) -> bytes:
         """Return the bits from token `first` on, a multiple of 8."""
         return bytes(self._bits[first // 8 :])
+
+    def note(self, n_noted: int) -> list[Any]:
+        """Return what a checkpoint has to know after one of `n_noted` tokens, as JSON values; for `restore_notes`."""
+        first = n_noted // 8 * 8
+        return [first, self.n_tokens, base64.b64encode(zlib.compress(self.tail(first), 1)).decode()]
+
+    def restore_notes(self, notes: Iterable[list[Any]]) -> None:
+        """Restore the bits of all checkpoints, in order."""
+        for first, n_tokens, tail in notes:
+            self.restore(first, zlib.decompress(base64.b64decode(tail)), n_tokens)
 
     def restore(self, first: int, tail: bytes, n_tokens: int) -> None:
         """Replace the bits from token `first` on by the result of `tail`, so that there are `n_tokens`."""

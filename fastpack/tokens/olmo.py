@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fastpack.errors import FormatError, spoken
 from fastpack.io import AnyPath, AtomicFile, PathLike, check_exists, exists, open_stream, read_head, size_of
+from fastpack.tokens.flat.shards import NPY_MAGIC
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, raw_segment
 from fastpack.tokens.paired_writer import PairedTokenWriter
 from fastpack.tokens.token_file import DocumentEnds, Rows
@@ -27,7 +28,6 @@ from fastpack.tokens.token_scan import eos_ends
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-NPY_MAGIC = b"\x93NUMPY"
 DTYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _ROWS = 1 << 16  # lines that are converted at once
 _BLOCK_BYTES = 1 << 18  # of lines that are parsed at once: their arrays stay in the cache
@@ -56,7 +56,7 @@ class OlmoTokens(IndexedTokens):
     def __init__(self, path: AnyPath, dtype: np.dtype[Any] | None = None, eos_token_id: int | None = None) -> None:
         check_exists(path)
         if read_head(path, len(NPY_MAGIC))[0] == NPY_MAGIC:
-            raise FormatError(path, 0, f"{NPY_MAGIC!r}, NumPy's header", "raw tokens (OLMo); pass format='npy'")
+            raise FormatError(path, 0, f"{NPY_MAGIC!r}, NumPy's header", "raw tokens of OLMo; it is of the format npy")
         self._eos = eos_token_id
         self.csv_path = csv_path(path)
         self._stored_ends = _read_csv(self.csv_path) if exists(self.csv_path) else None

@@ -214,7 +214,7 @@ class Recovery(NamedTuple):
     """What can be recovered of a damaged file.
 
     `problem` is empty if the file is sound. `lost_bytes` counts the bytes that are not part of a complete document.
-    `write` writes the repaired file; for None in place of the damaged one.
+    `write` writes the repaired file; for None in place of the damaged one. mask: of an unfinished file, if it has one.
     """
 
     problem: str
@@ -222,6 +222,7 @@ class Recovery(NamedTuple):
     n_tokens: int
     lost_bytes: int
     write: Callable[[AnyPath | None], object]
+    mask: MaskBits | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from fastpack.io import (
     TOKENIZER,
     AtomicFile,
     PathLike,
+    is_listed,
     is_remote,
     open_reader,
     plain_path,
@@ -137,6 +138,14 @@ def recorded(
 def record_fingerprint(path: PathLike, fingerprint: TokenizerFingerprint | None) -> None:
     """Write the side file of an existing token file, or remove it; errors as `write_fingerprint`."""
     _write_side(plain_path(path), fingerprint, stat_of(path).st_size, _reader(path))
+
+
+def record_mask(path: PathLike, mask: MaskBits | None) -> None:
+    """Write the loss mask of an existing token file, or remove it."""
+    remove(plain_path(path) + MASK)
+    if mask is not None:
+        size, edges = edges_of(path)
+        mask.write(plain_path(path), edges, size)
 
 
 def _write_side(path: str, fingerprint: TokenizerFingerprint | None, size: int, read: _Read) -> None:
@@ -275,6 +284,8 @@ def _read_side(path: str) -> bytes | None:
     """Return the start of a side file; None if it is not there, is no regular file or may not be read."""
     try:
         if is_remote(path):
+            if is_listed(path) is False:
+                return None
             return bytes(read_start(path, MAX_BYTES + 1))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block
     except (FileNotFoundError, PermissionError, NotADirectoryError):

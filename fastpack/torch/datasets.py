@@ -14,8 +14,8 @@ from fastpack.datasets.gpt.gpt_dataset import GPTDataset as _GPTDataset
 from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
 from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
 from fastpack.datasets.outputs import Batch, OutputDtype
-from fastpack.datasets.packed_blocks import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
+from fastpack.datasets.packed_documents import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
 from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron as _PackedMemMapDatasetMegatron
 from fastpack.datasets.planned import PlannedDataset as _PlannedDataset
 from fastpack.torch.tensors import Tensor, from_arrays, torch  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.permutations import FeistelOrder, TorchGenerator
@@ -156,8 +157,7 @@ class WebDataset(Dataset):
     def _find(self, split_config: str, io: Io) -> tuple[Samples, TarKeys | LineKeys, list[int]]:
         """Return all samples, their keys, and the positions of the excluded ones."""
         if self._is_jsonl:
-            lines = JsonLines(self.path, io)
-            return lines, LineKeys(lines), []
+            return (lines := JsonLines(self.path, io)), LineKeys(lines), []
         selection = select(self.path, self.split_part, split_config)
         shards = TarShards(self.path, selection.names, selection.counts, io)
         keys = TarKeys(self.path, selection, shards)
@@ -167,6 +167,10 @@ class WebDataset(Dataset):
         """Restore what is not pickled; functions may come from files."""
         self._builder = SampleBuilder(self.path, self._samples, self._options, self._decoder_type)
         self.sample_type, self.subflavors = self._builder.sample_type, self._builder.subflavors
+
+    def _identity(self) -> bytes:
+        shards = self._samples
+        return repr((shards.names, shards.counts, self._excluded)).encode() if isinstance(shards, TarShards) else b""
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         return self._sample(self._position(index))
@@ -208,6 +212,9 @@ class WebDataset(Dataset):
             If the shard is damaged.
         """
         return self._samples.key(self._position(index))
+
+    def _sample_names(self, index: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        return [{"key": self.key(number)} for number in index.tolist()]
 
     def index(self, key: str) -> int:
         """Return the number of the sample with this key, the first of several.
@@ -342,8 +349,7 @@ class WebDataset(Dataset):
             blocks = (permutation[start : start + _AHEAD] for start in range(0, self._total, _AHEAD))
         else:
             feistel = FeistelOrder(self._total, seed, epoch)
-            starts = range(0, self._total, _AHEAD)
-            blocks = (feistel.take(start, 1, min(_AHEAD, self._total - start)) for start in starts)
+            blocks = (feistel.take(k, 1, min(_AHEAD, self._total - k)) for k in range(0, self._total, _AHEAD))
         return self._in_blocks(blocks)
 
     def _in_blocks(self, blocks: Iterator[Any]) -> Iterator[Any]:

@@ -38,7 +38,7 @@ CALLS = {
     "bench": "bench X --seconds 0",
     "trace": "trace X --step 0",
 }
-WITHOUT_INPUT = {"quickstart", "completion", "mount"}  # mount: see test_mount
+WITHOUT_INPUT = {"quickstart", "completion", "mount", "doctor"}  # mount: see test_mount
 KINDS = ("missing", "folder", "empty", "garbage", "suffix", "no permission")
 # Valid cases: these commands accept such an input and exit with 0.
 FINE = {

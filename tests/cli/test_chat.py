@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from command_line import Cli
 
@@ -145,7 +148,37 @@ def test_conversations_without_a_configuration(chats: list[str], cli: Cli) -> No
     report = cli.json(*chats, "-o", "sft.pbin", "--force", "--loss", "all")
     assert (report["tokens"], report["loss_tokens"], report["turns"]) == (52, 52, 4)
     assert report["recognised"] == {"messages": 2}
-    assert cli.json(*chats, "--dry-run") == {"dry_run": True, "files": ["chats.pbin"]}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "gz"])
+def test_a_dry_run_estimates_from_a_sample(chats: list[str], kind: str, cli: Cli) -> None:
+    rows = [CHAT, {"messages": [{"role": "robot", "content": "x"}]}, *[CHAT] * 98]
+    data = "".join(json.dumps(row) + "\n" for row in rows)
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "chats.parquet")
+    else:
+        Path("chats.jsonl").write_text(data)
+    if kind == "gz":
+        Path("chats.jsonl.gz").write_bytes(gzip.compress(data.encode()))
+    chats[1] = {"jsonl": "chats.jsonl", "parquet": "chats.parquet", "gz": "chats.jsonl.gz"}[kind]
+    before = sorted(os.listdir())
+    (planned,) = cli.json(*chats, "-o", "sft.pbin", "--dry-run")["files"]
+    assert sorted(os.listdir()) == before
+    names = ("lines", "estimated_documents", "estimated_tokens", "estimated_loss_tokens")
+    assert [planned[name] for name in names] == ([None] * 4 if kind == "gz" else [100, 99, 99 * 26, 99 * 2])
+    out = cli(*chats, "-o", "sft.pbin", "--dry-run").out
+    assert ("about 99 conversations, 2,574 tokens, of which 198 count in the loss, 5,148 bytes;" in out) == (
+        kind != "gz"
+    )
+    cli(*chats, "-o", "sft.pbin")
+    assert "exists" in cli(*chats, "-o", "sft.pbin", "--dry-run", code=1).err
+
+
+def test_a_dry_run_of_preference_pairs_estimates_both_files(chats: list[str], cli: Cli) -> None:
+    Path("chats.jsonl").write_text(json.dumps({"prompt": "1 + 1?", "chosen": "2", "rejected": "three"}) + "\n")
+    planned = cli.json(*chats, "-o", "dpo.pbin", "--dry-run")["files"]
+    assert [one["path"] for one in planned] == ["dpo.chosen.pbin", "dpo.rejected.pbin"]
+    assert [one["estimated_loss_tokens"] for one in planned] == [2, 6]
 
 
 def test_ranks_write_the_same_files(chats: list[str], cli: Cli) -> None:
@@ -166,3 +199,30 @@ def test_nothing_is_written_if_no_conversation_can_be_packed(chats: list[str], c
     Path("t.jinja").write_text("{{ raise_exception('never') }}")
     assert "the template failed: never" in cli(*chats, "-o", "sft.pbin", code=1).err
     assert list(Path().glob("sft*")) == []
+
+
+def test_an_unknown_messages_field_lists_the_columns(chats: list[str], cli: Cli) -> None:
+    rows = [{"dialog": CHAT["messages"], "id": number} for number in range(3)]
+    Path("chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "chats.parquet")
+    table = [chats[0], "chats.parquet", *chats[2:]]
+    for words, message in (
+        (chats, 'no conversation among its keys ["dialog", "id"]: expected messages, conversations, or a prompt'),
+        (chats, "--messages-field names the key of the messages"),
+        ([*chats, "--messages-field", "x"], 'no \'x\' among its keys ["dialog", "id"]'),
+        (table, "chats.parquet: no conversations in its columns dialog, id: expected messages"),
+        (table, "--messages-field names another column"),
+        ([*table, "--messages-field", "x"], "chats.parquet has no column 'x'; it has: dialog, id"),
+    ):
+        assert message in cli(*words, code=1).err
+    for words in (chats, table):
+        assert cli.json(*words, "--messages-field", "dialog", "-o", f"{words[1]}.pbin")["documents"] == 3
+
+
+def test_a_named_field_is_read_in_rows_of_preference_pairs(chats: list[str], cli: Cli) -> None:
+    row = {"dialog": CHAT["messages"], "chosen": "a", "rejected": "b"}
+    Path("chats.jsonl").write_text(json.dumps(row) + "\n")
+    assert cli.json(*chats, "--messages-field", "dialog", "-o", "a.pbin")["path"] == "a.pbin"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), "chats.parquet")
+    chats[1] = "chats.parquet"
+    assert cli.json(*chats, "--messages-field", "dialog", "-o", "b.pbin")["path"] == "b.pbin"

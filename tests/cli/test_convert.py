@@ -12,6 +12,7 @@ import fastpack
 from fastpack.cli import main
 from fastpack.cli.options import FORMATS as FORMAT_OPTIONS
 from fastpack.tokens.formats import FORMATS
+from fastpack.tokens.token_file import TokenFormat
 
 
 def test_the_options_name_every_format() -> None:
@@ -33,6 +34,16 @@ def test_the_result_is_printed(packed: Path, capsys: pytest.CaptureFixture[str])
     assert (found["output"], found["format"], found["n_documents"], found["n_tokens"]) == (str(out), "megatron", 4, 10)
     assert main(["convert", str(out), "-o", str(packed.with_name("b.pbin")), "--digest"]) == 0
     assert found["digest"] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("row", [row for row in FORMATS if row.create is not None], ids=lambda row: row.name)
+def test_lost_boundaries_are_said(row: TokenFormat, packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = packed.with_name(f"lost{'' if row.name in ('megatron', 'litdata', 'mds') else row.suffixes[0]}")
+    assert main(["convert", str(packed), "-o", str(output), "--to", row.name]) == 0
+    assert ("stores no document boundaries" in capsys.readouterr().out) != row.stores_documents
+    assert fastpack.open_tokens(output, format=row.name, dtype="uint16").n_documents == (
+        2 if row.stores_documents else None
+    )
 
 
 def test_existing_outputs(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:

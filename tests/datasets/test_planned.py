@@ -67,6 +67,7 @@ def documents(passes: list[TokenFile]) -> list[list[int]]:
 @given(
     seq_length=st.integers(1, 40),
     algorithm=st.sampled_from(["best_fit", "first_fit", "none"]),
+    multiple=st.sampled_from([1, 1, 2, 3, 8]),
     seed=st.none() | st.integers(0, 99),
     dtype=st.sampled_from(["int64", "int32"]),
     wanted=st.sets(st.sampled_from(OUTPUTS), min_size=1),
@@ -79,12 +80,16 @@ def test_batches_equal_a_naive_implementation(
     tmp_path_factory: pytest.TempPathFactory,
     seq_length: int,
     algorithm: Any,
+    multiple: int,
     seed: int | None,
     dtype: Any,
     wanted: set[str],
     data: Any,
 ) -> None:
-    path = write_plan(tmp_path_factory.mktemp("plan") / "a.plan", passes, seq_length, algorithm=algorithm, seed=seed)
+    options = {"algorithm": algorithm, "seed": seed}
+    if algorithm != "none":
+        seq_length, options["pad_to_multiple"] = seq_length * multiple, multiple
+    path = write_plan(tmp_path_factory.mktemp("plan") / "a.plan", passes, seq_length, **options)
     with PlannedDataset(path, pad_token_id=9) as dataset:
         rows = data.draw(st.lists(st.integers(0, len(dataset) - 1), max_size=6))
         expected = naive_batch(dataset.plan, documents, rows, 9)
@@ -250,7 +255,7 @@ def loaders_of(dataset: Any, ranks: int, batch_size: int) -> list[Any]:
 
 
 def test_a_run_resumes_on_other_ranks(passes: list[TokenFile], tmp_path: Path) -> None:
-    dataset = PlannedDataset(write_plan(tmp_path / "a.plan", passes, 16), outputs=OUTPUTS)
+    dataset = PlannedDataset(write_plan(tmp_path / "a.plan", passes, 16, pad_to_multiple=2), outputs=OUTPUTS)
     expected = stream(loaders_of(dataset, 4, 2), 9)
     first = loaders_of(dataset, 4, 2)
     assert stream(first, 4) == expected[:4]
@@ -265,7 +270,10 @@ def test_a_run_resumes_on_other_ranks(passes: list[TokenFile], tmp_path: Path) -
 def test_with_other_datasets(passes: list[TokenFile], tmp_path: Path, kind: str, backend: str) -> None:
     np.save(tmp_path / "a.npy", np.arange(200, dtype=np.uint16))
     windows = fastpack.MemoryMappedDataset(tmp_path, 17, pack_sequences=True, eos_token_id=7)
-    plans = [PlannedDataset(write_plan(tmp_path / f"{seed}.plan", passes, 16, seed=seed)) for seed in (1, 2)]
+    plans = [
+        PlannedDataset(write_plan(tmp_path / f"{multiple}.plan", passes, 16, seed=1, pad_to_multiple=multiple))
+        for multiple in (1, 4)
+    ]
     datasets: list[Any] = [plans[0], windows, plans[1]]
     together: Any = (
         fastpack.CombinedDataset(datasets) if kind == "combined" else fastpack.MixtureDataset(datasets, list("abc"))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset, torch_collate_fn
+from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset
+from fastpack.datasets.tatm_items import torch_collate_fn
 from fastpack.errors import DataWarning
 from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata, TokenizedInfo
 

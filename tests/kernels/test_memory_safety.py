@@ -158,7 +158,7 @@ def test_a_segment_outside_the_outputs_is_rejected(backend: str, row: int, colum
         call = (np.full(2, address, np.uint64), *place)
         arrays = [array for array, _ in outputs]
         with pytest.raises(ValueError, match="a segment outside the outputs"):
-            kernels.fill_segments(*call, integers([0, 1]), 0, tokens[:0], *arrays)
+            kernels.fill_segments(*call, place[2], integers([0, 1]), 0, tokens[:0], *arrays)
         with pytest.raises(ValueError, match="a segment outside the outputs"):
             kernels.copy_segments(*call, tokens[:0], arrays[0])
     assert all(is_intact() for _, is_intact in outputs)

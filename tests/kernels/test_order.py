@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastpack import kernels
-from fastpack.datasets.permutations import TorchGenerator, feistel_keys
+from fastpack.datasets.permutations import TorchGenerator, feistel_keys, feistel_state
 from fastpack.kernels import order_np
 
 
@@ -276,3 +276,32 @@ def test_stdlib_shuffle_over_many_blocks(backend: str, n: int) -> None:
 def test_stdlib_shuffle_in_cython_checks_its_state() -> None:
     with pytest.raises(ValueError, match="3 words, 625 are needed"):
         importlib.import_module("fastpack.kernels.order_cy").stdlib_shuffle(np.zeros(3, np.uint32), np.arange(4))
+
+
+@settings(max_examples=50)
+@given(
+    draws=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2**50)), max_size=20),
+    sizes=st.lists(st.integers(1, 2**40), min_size=3, max_size=3),
+    seed=st.integers(0, 2**64 - 1),
+    mixed=st.booleans(),
+)
+def test_draws_are_permuted_in_each_pass(
+    backend: str, draws: list[tuple[int, int]], sizes: list[int], seed: int, mixed: bool
+) -> None:
+    table = np.array(draws, np.int64).reshape(-1, 2)
+    columns = [np.ascontiguousarray(column) for column in table.T]
+    offsets, out = np.cumsum([5, *sizes[:-1]]), np.empty(len(draws), np.int64)
+    kernels.draw_samples(*columns, np.array(sizes), offsets, np.uint64(feistel_state(seed, 0)), mixed, out)
+    for (source, draw), sample in zip(draws, out.tolist(), strict=True):
+        number, place = divmod(draw, sizes[source])
+        if mixed:
+            keys = feistel_keys(seed, 0, source + 1 + (number << 20))
+            place = permuted(sizes[source], keys, np.array([place]))[0]
+        assert sample == offsets[source] + place
+
+
+@pytest.mark.parametrize(("source", "draw", "size"), [(-1, 0, 1), (1, 0, 1), (0, -1, 1), (0, 0, 0)])
+def test_draws_out_of_range_are_an_error(backend: str, source: int, draw: int, size: int) -> None:
+    one = np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match="out of range or without samples, or a draw below 0"):
+        kernels.draw_samples(one + source, one + draw, one + size, one, np.uint64(1), True, one.copy())

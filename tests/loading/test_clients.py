@@ -1,8 +1,9 @@
-"""The samplers with torchdata's loader; the loader with Lightning, accelerate and transformers' Trainer."""
+"""The samplers with torchdata's loader; the loader with Lightning, Grain, accelerate and transformers' Trainer."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,65 @@ def test_lightning_validation(packed: Any) -> None:
     reference = loader_of(packed)
     expected = [[batch["input_ids"].tolist() for batch in reference] for _ in range(2)]
     assert model.validated == [*expected, expected[0]]
+
+
+def test_a_lightning_data_module_continues_in_the_middle_of_an_epoch(packed: Any, tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+
+    class Tokens(lightning.LightningDataModule):  # type: ignore[misc, name-defined]
+        def train_dataloader(self) -> Any:
+            return loader_of(packed)
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Embedding(256, 256)
+            self.seen: list[Any] = []
+
+        def training_step(self, batch: Any, _number: int) -> Any:
+            self.seen.append(batch["input_ids"].tolist())
+            return self.layer(batch["input_ids"]).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def train(steps: int, checkpoint: Path | None = None) -> list[Any]:
+        model = Model()
+        trainer = lightning.Trainer(
+            accelerator="cpu", max_steps=steps, logger=False, enable_progress_bar=False, enable_checkpointing=False,
+            enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(model, Tokens(), ckpt_path=checkpoint)
+        trainer.save_checkpoint(tmp_path / "model.ckpt")
+        return model.seen
+
+    whole = train(33)  # an epoch has 15 batches
+    reference = loader_of(packed)
+    assert whole == [batch["input_ids"].tolist() for _ in range(3) for batch in reference][:33]
+    assert train(19) + train(33, tmp_path / "model.ckpt") == whole
+
+
+def test_grain_reads_the_samples(tmp_path: Path) -> None:
+    grain: Any = pytest.importorskip("grain.python", reason="grain is not installed")
+    np.save(tmp_path / "0.npy", np.arange(9 * 30, dtype=np.uint16) % 250)
+    flat = fastpack.MemoryMappedDataset(tmp_path, 9)
+    for dataset in (flat, fastpack.MixtureDataset([flat, flat], ["a", "b"])):
+        assert isinstance(dataset, grain.RandomAccessDataSource)
+
+        def batches(source: Any) -> Any:
+            return iter(
+                grain.MapDataset.source(source).seed(3).shuffle().to_iter_dataset().batch(4, drop_remainder=True)
+            )
+
+        first = batches(dataset)
+        taken = [next(first)["input_ids"].tolist() for _ in range(3)]
+        resumed = batches(dataset)
+        resumed.set_state(json.loads(json.dumps(first.get_state())))
+        rest = [batch["input_ids"].tolist() for batch in first]
+        assert [batch["input_ids"].tolist() for batch in resumed] == rest
+        rows = [row for batch in taken + rest for row in batch]
+        assert len(rows) == len(dataset) // 4 * 4
+        assert not Counter(map(tuple, rows)) - Counter(tuple(dataset[k]["input_ids"]) for k in range(len(dataset)))
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32"])

@@ -119,7 +119,7 @@ class Foreign:
 
 
 def make_datasets(folder: Path) -> list[Any]:
-    """Return datasets of rows of 48 tokens: mapped, read, of several dtypes, copied, and combined."""
+    """Return datasets of rows of 48 tokens: mapped, read, of several dtypes, copied, planned, and combined."""
 
     def windows(name: str, dtypes: tuple[str, ...] = ("u2",), rate: float = 0.1, **options: Any) -> Any:
         shards = save_shards(folder / name, 49 * 6, dtypes, rate)
@@ -129,8 +129,16 @@ def make_datasets(folder: Path) -> list[Any]:
         lengths = [30, 1, 77, 2, 130, 60]
         documents = [np.append(np.arange(1, n), 0) for n in lengths]
         writer.append_many(np.concatenate(documents), lengths)
+
+    def planned(name: str, sources: list[str], **options: Any) -> Any:
+        paths = [folder / source for source in sources]
+        fastpack.plan(paths, folder / f"{name}.plan", seq_length=48, seed=1, **options)
+        return fastpack.PlannedDataset(folder / f"{name}.plan")
+
     mapped, rare = windows("mapped"), windows("rare", ("u4", "u4"), 0.01)
-    fastpack.convert(folder / "a.pbin", folder / "mds", format="mds")
+    for kind in ("mds", "megatron"):
+        fastpack.convert(folder / "a.pbin", folder / kind, format=kind, dtype="uint16" if kind == "mds" else "int32")
+    plan = planned("one", ["a.pbin"])
     return [
         mapped,
         rare,
@@ -140,6 +148,10 @@ def make_datasets(folder: Path) -> list[Any]:
         fastpack.PackedMemMapDatasetContinuous(folder / "a.pbin", "tokens", 49, True, eos_token_id=0),
         fastpack.PackedMemMapDatasetMegatron(folder / "a.pbin", "tokens", 49, eos_token_id=0),
         fastpack.PackedMemMapDatasetContinuous(folder / "mds", "tokens", 49, False, eos_token_id=0),
+        plan,
+        planned("many", ["a.pbin", "mds", "megatron", "a.pbin"], pad_to_multiple=4),
+        planned("stream", ["mds", "a.pbin"], algorithm="none"),
+        fastpack.MixtureDataset([plan, mapped], ["a", "b"]),
         fastpack.MixtureDataset([mapped, mapped], ["a", "b"]),
         fastpack.MixtureDataset([mapped, Foreign(rare), rare], ["a", "b", "c"]),
         fastpack.CombinedDataset([rare, fastpack.CombinedDataset([mapped, Foreign(mapped)])]),
@@ -178,6 +190,23 @@ def test_a_share_is_the_full_batch_cut(tmp_path: Path, n_cases: int) -> None:
     datasets, rng = make_datasets(tmp_path), np.random.default_rng(n_cases)
     for _ in range(n_cases):
         check_random_share(datasets, rng)
+
+
+def test_plans_padded_to_multiples_need_no_more_padding(tmp_path: Path) -> None:
+    with fastpack.PackedWriter(tmp_path / "a.pbin", 2) as writer:
+        writer.append_many(np.arange(1, 201), [30, 1, 77, 2, 40, 50])
+    fastpack.plan(writer.path, tmp_path / "a.plan", seq_length=48, pad_to_multiple=8)
+    dataset = fastpack.PlannedDataset(tmp_path / "a.plan")
+    samples, names = list(range(len(dataset))), ("input_ids", "labels", "cu_seqlens_global")
+    shares = [next(iter(loader(dataset, samples, r, 4, cp_layout="documents", outputs=names))) for r in range(4)]
+    full = dataset.batch(samples, ("input_ids", "labels", "cu_seqlens"))
+    assert not (full["cu_seqlens"] % 8).any()
+    for rank, share in enumerate(shares):
+        assert share["input_ids"].shape == (len(samples), 12)
+        np.testing.assert_array_equal(share["cu_seqlens_global"], full["cu_seqlens"])
+        where = partitioned_indices(full["cu_seqlens"], 4, rank)
+        for name in names[:2]:
+            np.testing.assert_array_equal(share[name].ravel(), full[name].ravel()[where])
 
 
 def test_shares_without_documents(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def planned(folder: Path) -> Any:
         folder / "a.plan",
         seq_length=20,
         seed=3,
+        pad_to_multiple=2,
     )
     return fastpack.PlannedDataset(folder / "a.plan", outputs=("input_ids", "labels", "loss_mask"))
 
@@ -128,6 +129,77 @@ def test_rows_of_plans_and_blends(tmp_path: Path, make: Any, in_mixture: bool) -
         ends = own[:, 1:] & is_excluded[:, :-1] & (expected["labels"][:, 1:] == EOS)
         assert (batch["labels"][:, 1:][ends] == -100).all()
     assert masked > 20
+
+
+def windows(folder: Path) -> Any:
+    packed(folder / "a.pbin", 1)
+    return fastpack.PackedMemMapDatasetContinuous(folder / "a.pbin", "tokens", 25, True, eos_token_id=EOS)
+
+
+@pytest.mark.parametrize(
+    ("make", "layout"),
+    [
+        *((make, layout) for make in (windows, planned, "mixture") for layout in ("zigzag", "contiguous", "documents")),
+        (gpt, "zigzag"),  # which does not know the documents of its rows
+        (gpt, "contiguous"),
+    ],
+)
+def test_shares_of_context_parallel_ranks(tmp_path: Path, make: Any, layout: str, request: Any) -> None:
+    """The shares with excluded documents are the shares without, less the labels of these documents."""
+    numbers, size = [*range(5, 25), 26, 60, 199], 2
+    if make == "mixture":
+        one = windows(tmp_path)
+        dataset = fastpack.MixtureDataset([one, one], ["a", "b"])
+    else:
+        dataset = make(tmp_path)
+    excluded, masked, state = list(tokens_of(tmp_path, numbers)), 0, None
+    outputs = ("labels", "loss_mask") if make in (planned, gpt) else ("labels",)
+    for rank in range(size):
+        loaders = [
+            fastpack.StatefulDataLoader(
+                dataset,
+                3,
+                fastpack.DistributedSampler(dataset, 1, 0, seed=1),
+                outputs=outputs,
+                context_parallel=(rank, size),
+                cp_layout=layout,  # type: ignore[arg-type]
+            )
+            for _ in range(2)
+        ]
+        whole, loader = loaders
+        if state is None:
+            assert loader.exclude(documents=listed(tmp_path, numbers)) == len(numbers)
+            state = loader.state_dict()
+        else:
+            loader.load_state_dict(state)
+        for batch, expected in zip(loader, whole, strict=True):
+            own = expected["labels"] == EOS  # which document an EOS belongs to is tested by its neighbours
+            is_excluded = np.isin(expected["labels"], excluded)
+            masked += int(is_excluded.sum())
+            assert (batch["labels"] == np.where(is_excluded, -100, expected["labels"]))[~own].all()
+            assert ((batch["labels"] == -100) >= (expected["labels"] == -100)).all()
+            if "loss_mask" in batch:
+                assert (batch["loss_mask"] == expected["loss_mask"] * ~is_excluded)[~own].all()
+        for one in loaders:
+            one.close()
+    assert masked > 40
+
+
+def test_shapes_only(tmp_path: Path) -> None:
+    """A pipeline stage that needs only shapes excludes as the others do, and its state continues on any stage."""
+    dataset = windows(tmp_path)
+    options: Any = {"outputs": OUTPUTS, "prefetch": 0}
+    middle, last = (fastpack.StatefulDataLoader(dataset, 4, **options, shapes_only=one) for one in (True, False))
+    for loader in (middle, last):
+        assert loader.exclude(documents=listed(tmp_path, [3, 4])) == 2
+        next(iter(loader))
+    assert middle.state_dict() == last.state_dict()
+    resumed = fastpack.StatefulDataLoader(dataset, 4, **options, shapes_only=True)
+    resumed.load_state_dict(last.state_dict())
+    batch = next(iter(resumed))
+    assert not batch["labels"].any()
+    assert batch["labels"].shape == next(last)["labels"].shape
+    assert resumed.state_dict() == last.state_dict()
 
 
 def test_lists_that_cannot_be_used(tmp_path: Path, mixture: fastpack.MixtureDataset) -> None:

@@ -102,7 +102,7 @@ def test_a_run_of_megatron_continues_and_goes_back(kind: str, consumed: int) -> 
         expected = [list(sampler)[k : k + 4] for k in range(0, len(list(sampler)) - 3, 4)]
         assert list(loader) == expected
     if kind != "sequential":  # the next epoch is another permutation
-        assert loader._epoch == consumed // 96 + 1
+        assert loader.state_dict()["epoch"] == consumed // 96 + 1
     for taken in range(min(3, len(expected) + 1)):
         batches = iter(loader := loader_of(kind, consumed, 4, 0, 2))
         for _ in range(taken):

@@ -331,6 +331,64 @@ def test_weights_set_at_every_step_apply_at_once() -> None:
     loader.close()
 
 
+def test_weights_set_at_every_step_produce_no_batch_in_vain() -> None:
+    class Counted(Numbers):
+        produced = 0
+
+        def __getitems__(self, indices: Any) -> Any:
+            self.produced += 1
+            return [self[index] for index in indices]
+
+    sampler, dataset = (
+        MixtureSampler([0, 5000, 10_000], [1, 1], 1, 0, no_repeat=True, names=["a", "b"]),
+        Counted(10_000),
+    )
+    loader = StatefulDataLoader(dataset, 10, sampler, prefetch=3)
+    batches = iter(loader)
+    for step in range(1, 20):
+        sampler.update_weights({"a": float(step)})
+        next(batches)
+        assert dataset.produced == step
+    for _ in range(5):  # without changes, batches are produced ahead again
+        next(batches)
+    loader.close()
+    assert dataset.produced > 24
+
+
+def test_counts_between_a_change_and_its_first_batch() -> None:
+    """Counts of coming steps are computed ahead: a change, a skip and a loaded state make them void."""
+    sampler = MixtureSampler([0, 5000, 10_000], [1, 1], 1, 0, no_repeat=True, names=["a", "b"])
+    loader, seen = StatefulDataLoader(Numbers(10_000), 10, sampler), {"a": 0, "b": 0}
+    batches = iter(loader)
+
+    def take() -> None:
+        batch = next(batches)
+        seen["a"] += int((batch < 5000).sum())
+        seen["b"] += int((batch >= 5000).sum())
+
+    def check() -> None:
+        assert {name: one["samples"] for name, one in loader.counts().items()} == seen
+
+    for step in range(60):
+        take()
+        check()
+        if step % 7 == 3:
+            sampler.update_weights({"a": 1.0 + step})
+            check()
+        if step % 20 == 11:
+            loader.skip(steps=(loader.step + 1, loader.step + 3))
+            check()
+        if step == 30:
+            state, saved = loader.state_dict(), dict(seen)
+    loader.load_state_dict(state)
+    batches = iter(loader)
+    seen.update(saved)
+    for _ in range(10):
+        check()
+        take()
+    loader.close()
+
+
 def test_phases_change_the_weights_of_a_running_loop() -> None:
     sampler = MixtureSampler([0, 100, 200], [1, 1], 1, 0, no_repeat=True, names=["a", "b"])
     loader = StatefulDataLoader(Numbers(200), 10, sampler)

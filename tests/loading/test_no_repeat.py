@@ -196,9 +196,8 @@ def test_a_schedule_keeps_shares_and_counts(weights: list[float], key: int | Non
 def test_a_history_counts_draws_and_survives_encoding() -> None:
     history = MixtureHistory((0.5, 0.5), 1, True)
     history.change(30, (0.125, 0.875))
-    positions = np.arange(100)
-    segments = history.segments(positions)
-    sources = np.concatenate([history.assign(k, positions[segments == k])[0] for k in (0, 1)])
+    sources, draws = history.draws(np.arange(100))
+    assert [draws[sources == source].tolist() for source in (0, 1)] == [[*range(sum(sources == k))] for k in (0, 1)]
     for place in (0, 1, 29, 30, 31, 77, 100):
         first = int((sources[:place] == 0).sum())
         assert history.counts(place).tolist() == [first, place - first]

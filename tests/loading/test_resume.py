@@ -87,7 +87,7 @@ def test_resumes_on_any_ranks_and_batch_sizes(
     assert {loader.state_dict()["epoch"] for loader in loaders} == {epoch + 1}
     following = make_loaders(length, ranks, batch_size, kind, drop_last=drop_last)
     for loader in following:
-        loader._epoch = epoch + 1
+        loader.set_epoch(epoch + 1)
     assert step([iter(loader) for loader in loaders]) == step([iter(loader) for loader in following])
 
 

@@ -198,6 +198,17 @@ def test_saved_dataset(expected: bytes, tmp_path: Path) -> None:
         fastpack.pack(tmp_path, tmp_path / "c.pbin", tokenizer="bytes")
 
 
+@pytest.mark.parametrize("key", ["_indices_data_files", "_indices_files"])
+def test_rows_selected_by_indices_are_refused(key: str, tmp_path: Path) -> None:
+    write_arrow(tmp_path / "data.arrow", TEXTS[:30], stream=True)
+    state: dict[str, object] = {"_data_files": [{"filename": "data.arrow"}], key: [{"filename": "indices.arrow"}]}
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(fastpack.FormatError, match="flatten_indices"):
+        fastpack.pack(tmp_path, tmp_path / "a.pbin", tokenizer="bytes")
+    (tmp_path / "state.json").write_text(json.dumps({**state, key: None}))
+    assert fastpack.pack(tmp_path, tmp_path / "a.pbin", tokenizer="bytes").documents == 30
+
+
 def test_what_datasets_saves(expected: bytes, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="the library datasets is not installed")
     dataset = datasets.Dataset.from_dict({"id": list(range(300)), "text": TEXTS})

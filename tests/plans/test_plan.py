@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpack
+from fastpack import kernels
 from fastpack.errors import FormatError, JobError
 from fastpack.plans import pack_bins
 from fastpack.plans.plan_file import PlanFile
@@ -115,6 +116,49 @@ def test_a_plan_takes_at_most_8_bytes_per_document(tmp_path: Path, corpus: Corpu
             )
             assert (tmp_path / "a.plan").stat().st_size <= 8 * len(lengths), (seq_length, algorithm)
             assert result.padding_share < 0.03
+
+
+@given(
+    lengths=st.lists(st.integers(0, 70), max_size=40),
+    multiple=st.sampled_from([1, 2, 8, 16, 32]),
+    algorithm=st.sampled_from(["best_fit", "first_fit"]),
+    most=st.sampled_from([None, 1, 2]),
+    data_parallel=st.sampled_from([None, 2]),
+)
+def test_rows_padded_to_multiples_are_those_of_longer_documents(
+    tmp_path_factory: pytest.TempPathFactory,
+    lengths: list[int],
+    multiple: int,
+    algorithm: str,
+    most: int | None,
+    data_parallel: int | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("plan")
+    rounded = [-(-length // multiple) * multiple for length in lengths]
+    options: dict[str, Any] = {"seq_length": 32, "algorithm": algorithm, "max_documents": most}
+    if data_parallel:
+        options |= {"balance": "attention", "data_parallel": data_parallel}
+    found = []
+    for name, counts, padding in (("as-is", lengths, multiple), ("rounded", rounded, 1)):
+        with fastpack.PackedWriter(folder / f"{name}.pbin", 2) as writer:
+            writer.append_many(np.zeros(sum(counts), np.uint16), counts)
+        result = fastpack.plan(writer.path, folder / f"{name}.plan", pad_to_multiple=padding, **options)
+        plan = PlanFile(folder / f"{name}.plan")
+        assert plan.pad_to_multiple == padding
+        assert result.n_tokens + result.n_padding == 32 * result.n_rows
+        assert result.n_tokens == sum(counts)
+        found.append([[(d, start, min(end, lengths[d])) for d, start, end in row] for row in rows_of(plan)])
+    assert sorted(found[0]) == sorted(found[1])
+
+
+def test_a_multiple_that_is_impossible(tmp_path: Path, corpus: Corpus) -> None:
+    source = corpus([3, 4])
+    for multiple in (0, -1, 3, 16):
+        with pytest.raises(ValueError, match=f"pad_to_multiple: found {multiple}, expected a divisor of seq_length 8"):
+            fastpack.plan(source, tmp_path / "a.plan", seq_length=8, pad_to_multiple=multiple)
+    with pytest.raises(ValueError, match="pad_to_multiple: the algorithm none does not pad"):
+        fastpack.plan(source, tmp_path / "a.plan", seq_length=8, pad_to_multiple=2, algorithm="none")
+    assert not (tmp_path / "a.plan").exists()
 
 
 def test_the_seed_permutes_rows_and_nothing_else(tmp_path: Path, corpus: Corpus) -> None:
@@ -221,6 +265,37 @@ def test_times_of_copies_do_not_count(tmp_path: Path, corpus: Corpus) -> None:
         shutil.copyfile(tmp_path / name, tmp_path / "copy" / name)
         os.utime(tmp_path / "copy" / name, (1, 1))
     assert PlanFile(tmp_path / "copy" / "a.plan").open_sources()[0].path.endswith("copy/corpus.pbin")
+
+
+@pytest.mark.parametrize("algorithm", ["best_fit", "first_fit", "none"])
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, corpus: Corpus, algorithm: str, backend: str) -> None:
+    """On every backend."""
+    source = corpus([5, 30, 17, 8, 1, 0, 600] * 30)
+    options: dict[str, Any] = {"seq_length": 16, "algorithm": algorithm, "seed": 3, "max_documents": 3}
+    for name in ("a", "b"):
+        fastpack.plan(source, tmp_path / f"{name}.plan", **options)
+    kernels.use("numpy")
+    fastpack.plan(source, tmp_path / "numpy.plan", **options)
+    assert len({path.read_bytes() for path in tmp_path.glob("*.plan")}) == 1
+    assert (tmp_path / "a.plan").stat().st_mtime == pytest.approx(source.stat().st_mtime, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "documents"),
+    [
+        ("seeded", [1, 8, 2, 1, 2, 4, 9, 0, 3, 7, 6, 7]),
+        ("balanced", [1, 2, 9, 0, 3, 7, 6, 1, 2, 4, 7, 8]),
+        ("stream", [0, 1, 1, 1, 2, 2, 3, 4, 6, 7, 7, 8, 9]),
+    ],
+)
+def test_earlier_plans_are_readable(
+    tmp_path: Path, golden: Path, corpus: Corpus, name: str, documents: list[int]
+) -> None:
+    shutil.copy(golden / "plans" / f"{name}.plan", tmp_path)
+    plan = PlanFile(tmp_path / f"{name}.plan")
+    assert plan.segments(range(plan.n_rows)).document.tolist() == documents
+    corpus([5, 30, 17, 8, 1, 0, 3, 21, 4, 9])
+    assert plan.open_sources()[0].document(1).tolist() == list(range(100, 130))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import fastpack
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.loading.loader import StatefulDataLoader
@@ -72,6 +73,7 @@ def make_inputs(folder: Path, golden: Path) -> None:
     )
     shutil.copytree(golden / "energon" / "split", folder / "web")
     shutil.copytree(golden / "energon" / "split", folder / "raw", ignore=shutil.ignore_patterns(".nv-meta", "*.idx"))
+    fastpack.plan(folder / "a.pbin", folder / "rows.plan", seq_length=8)
     shutil.copytree(golden / "energon" / "jsonl", folder / "lines")
     shutil.copytree(golden / "energon" / "joins", folder / "joins")
     shutil.copytree(golden / "interop" / "narrow_litdata", folder / "tokens_litdata")
@@ -161,6 +163,7 @@ CASES = [
     Case("info i.idx"),
     Case("info a.pbin"),
     Case("info a.pbin --eos-token-id 256 --seq-len 2 --quick"),
+    Case("info rows.plan"),
     Case("info shards"),
     Case("info tatm"),
     Case("info shards/0.npy"),
@@ -229,6 +232,7 @@ CASES = [
     Case("manifest tatm --pattern *.bin -o tatm/all.fpm"),
     Case("manifest absent", 1, clean=True),
     Case("verify shards.fpm"),
+    Case("doctor"),
     Case("fetch s3://bucket/folder"),
     Case("fetch a.pbin", 1, clean=True),
 ]

@@ -25,13 +25,16 @@ def naive_batch(plan: PlanFile, documents: list[list[int]], rows: Sequence[int],
         pieces = [
             documents[d][start:end] for d, start, end in zip(*(column.tolist() for column in segments[1:]), strict=True)
         ]
-        padding = plan.seq_length - sum(map(len, pieces))
-        for k, piece in enumerate([*pieces, [pad] * padding] if padding else pieces):
-            tokens += piece
-            labels += [*piece[1:], -100] if k < len(pieces) else [-100] * padding
-            doc_ids += [k] * len(piece)
-            positions += range(len(piece))
-            ends.append(ends[-1] + len(piece))
+        sizes = [len(piece) + -len(piece) % plan.pad_to_multiple for piece in pieces]
+        if sum(sizes) < plan.seq_length:
+            pieces.append([])
+            sizes.append(plan.seq_length - sum(sizes))
+        for k, (piece, size) in enumerate(zip(pieces, sizes, strict=True)):
+            tokens += piece + [pad] * (size - len(piece))
+            labels += piece[1:] + [-100] * (size - max(0, len(piece) - 1))
+            doc_ids += [k] * size
+            positions += range(size)
+            ends.append(ends[-1] + size)
         for name, values in zip(out, (tokens, labels, doc_ids, positions), strict=False):
             out[name].append(values)
         out["loss_mask"].append([label != -100 for label in labels])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ from fastpack.tokenizers.tiktoken_engine import TiktokenTokenizer
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"
+
+
+@pytest.fixture(autouse=True)
+def proofs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 def documents(n: int = 50) -> list[str]:
@@ -60,12 +67,13 @@ def plant(monkeypatch: pytest.MonkeyPatch, kind: type[Any], word: str) -> None:
 
 @pytest.mark.parametrize("word", ["JSONDecoder", "\u3053\u3093\u306b\u3061\u306f"])
 def test_planted_difference_is_detected(
-    word: str, tokenizer_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    word: str, tokenizer_files: dict[str, Path], proofs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = spec_of(tokenizer_files["gpt2"])
     plant(monkeypatch, GigatokenTokenizer, word)
     chosen, _, sentence = choose(spec, "auto", documents)
     assert chosen.engine == "tiktoken"
+    shutil.rmtree(proofs)
     plant(monkeypatch, TiktokenTokenizer, word)
     chosen, _, sentence = choose(spec, "auto", documents)
     assert chosen == spec
@@ -73,6 +81,62 @@ def test_planted_difference_is_detected(
     assert sentence.startswith("tokenizers tokenises: gigatoken gives other ids on the text '")
     assert "; tiktoken gives other ids" in sentence
     with pytest.raises(ValueError, match="gigatoken gives other ids than tokenizers, on the text"):
+        choose(spec, "gigatoken", documents)
+
+
+@pytest.mark.parametrize("engine", ["auto", "gigatoken"])
+def test_a_proof_is_kept_for_later_runs(
+    engine: str, tokenizer_files: dict[str, Path], proofs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(tokenizer_files["gpt2"])
+    assert choose(spec, engine, documents)[0].engine == "gigatoken"
+    assert len(list(proofs.glob("engines/*"))) == 1
+    monkeypatch.setattr(engines, "probe_texts", refused_sample)
+    chosen, _, sentence = choose(spec, engine, documents)
+    assert chosen.engine == "gigatoken"
+    assert engine != "auto" or "and in an earlier run on probe texts" in str(sentence)
+
+
+def test_a_proof_is_of_one_tokenizer_and_one_version(
+    tokenizer_files: dict[str, Path], proofs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(spec_of(tokenizer_files["gpt2"]), "gigatoken", documents)
+    choose(spec_of(tokenizer_files["llama3"]), "gigatoken", documents)
+    assert len(list(proofs.glob("engines/*"))) == 2
+    monkeypatch.setattr("fastpack.tokenizers.engine_proof.__version__", "0.0.0")
+    choose(spec_of(tokenizer_files["gpt2"]), "gigatoken", documents)
+    assert len(list(proofs.glob("engines/*"))) == 3
+
+
+def test_documents_are_compared_in_spite_of_a_proof(
+    tokenizer_files: dict[str, Path], proofs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(tokenizer_files["gpt2"])
+    choose(spec, "gigatoken", documents)
+    plant(monkeypatch, GigatokenTokenizer, "JSONDecoder")
+    assert choose(spec, "auto", documents)[0].engine == "tiktoken"
+    with pytest.raises(ValueError, match="gigatoken gives other ids"):
+        choose(spec, "gigatoken", documents)
+
+
+def test_a_failed_comparison_is_not_kept(
+    tokenizer_files: dict[str, Path], proofs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, GigatokenTokenizer, "\u3053\u3093\u306b\u3061\u306f")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="gigatoken gives other ids"):
+            choose(spec_of(tokenizer_files["gpt2"]), "gigatoken", documents)
+    assert not list(proofs.glob("engines/*"))
+
+
+def test_a_cache_that_others_can_write_to_is_not_trusted(
+    tokenizer_files: dict[str, Path], proofs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(tokenizer_files["gpt2"])
+    choose(spec, "gigatoken", documents)
+    proofs.chmod(0o777)
+    monkeypatch.setattr(engines, "probe_texts", refused_sample)
+    with pytest.raises(AssertionError, match="no sample"):
         choose(spec, "gigatoken", documents)
 
 
@@ -103,7 +167,7 @@ def test_engines_not_installed(tokenizer_files: dict[str, Path]) -> None:
 OWN = BytesTokenizer()  # any tokenizer
 
 
-def refused_sample() -> list[str]:
+def refused_sample(*_: object) -> list[str]:
     raise AssertionError("no sample is needed")
 
 
@@ -171,6 +235,6 @@ def test_packing_gives_the_same_bytes(engine: Any, tmp_path: Path) -> None:
 
 def test_sample_is_thinned_evenly() -> None:
     texts = [str(i) * 1000 for i in range(10)] * 1000
-    thinned = engines._evenly(texts)
+    thinned = engines._evenly(texts, engines.COMPARED_BYTES)
     assert sum(map(len, thinned)) <= 2 * engines.COMPARED_BYTES
     assert set(thinned) == set(texts[:10])

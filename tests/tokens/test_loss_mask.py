@@ -106,3 +106,21 @@ def test_files_of_a_folder_without_a_mask_count_completely(tmp_path: Path) -> No
     assert mask is not None
     assert mask.read(8, 23).tolist() == [True] * 12 + [False, True, False]
     assert mask.n_counted == 21
+
+
+def test_a_link_has_the_mask_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    for number in range(2):
+        with fastpack.PackedWriter(tmp_path / f"{number}.pbin", 2) as writer:
+            writer.append([1, 2, 3])
+            writer.mask = MaskBits([False, True, False])
+        (tmp_path / "links" / f"{number}.pbin").symlink_to(writer.path)
+    with fastpack.PackedFile(tmp_path / "links/0.pbin") as file:
+        assert file.loss_mask is not None
+        assert file.loss_mask.tolist() == [False, True, False]
+    fastpack.convert(tmp_path / "0.pbin", tmp_path / "x.npy")
+    (tmp_path / "links" / "x.npy").symlink_to(tmp_path / "x.npy")
+    (tmp_path / "links" / "y.npy").symlink_to(tmp_path / "x.npy")
+    for files in ("x.npy", "*.npy"):
+        dataset = fastpack.MemoryMappedDataset(tmp_path / "links", 3, file_pattern=files)
+        assert dataset.batch([0], outputs=("labels",))["labels"].tolist() == [[2, -100]]

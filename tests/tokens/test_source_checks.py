@@ -52,6 +52,14 @@ def test_a_raw_file_is_not_cut(tmp_path: Path) -> None:
         fastpack.open_tokens(tmp_path / "odd.bin", dtype="uint32")
 
 
+def test_an_array_of_numpy_is_not_raw_tokens(tmp_path: Path) -> None:
+    with open(tmp_path / "a.bin", "wb") as file:
+        np.save(file, np.arange(5000, dtype=np.uint16))
+    for dtype in (None, "uint16"):
+        with pytest.raises(FormatError, match=r"a\.bin: at byte 0: found .*NumPy's header.*rename it to \.npy"):
+            fastpack.open_tokens(tmp_path / "a.bin", dtype=dtype)
+
+
 @pytest.mark.parametrize("format", ["bin", "llmc", "nanogpt"])
 @pytest.mark.parametrize("if_exists", ["error", "overwrite"])
 def test_an_old_index_of_megatron_is_not_left_to_a_new_file(tmp_path: Path, format: str, if_exists: str) -> None:

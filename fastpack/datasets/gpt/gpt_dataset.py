@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.base import Indices, RowDataset
-from fastpack.datasets.file_spans import RowSpans
+from fastpack.datasets.file_spans import NumberedFiles, RowSpans
 from fastpack.datasets.gpt.blend_building import BlendedSamples, BuildOptions, build_splits
 from fastpack.datasets.gpt.blends import SURPLUS, BlendLike
 from fastpack.datasets.gpt.gpt_rows import GPTRows
@@ -29,7 +29,7 @@ from fastpack.tokens.token_file import TokenFile
 Splits: TypeAlias = "tuple[GPTDataset | None, GPTDataset | None, GPTDataset | None]"
 
 
-class GPTDataset(RowDataset):
+class GPTDataset(NumberedFiles, RowDataset):
     """The samples of Megatron's GPTDataset, or BlendedDataset of several, without its index files.
 
     `build` makes the datasets of the train, valid and test splits. A sample is a dict of tokens and labels (int64 [L]),
@@ -320,20 +320,8 @@ class GPTDataset(RowDataset):
         spans = spans.chosen(parts.lengths > 0)
         return spans.chosen(np.argsort(spans.rows, kind="stable"))
 
-    def token_files(self, source: int = 0) -> Sequence[str]:
-        """Return the paths of the files that `row_spans` numbers, those of all splits.
-
-        Parameters
-        ----------
-        source
-            The number of the dataset in a mixture: 0.
-
-        Returns
-        -------
-        sequence of str
-            The paths.
-        """
-        return [file.path for file in self._samples.sources] if source == 0 else ()
+    def _token_files(self) -> Sequence[str]:
+        return [file.path for file in self._samples.sources]  # of all splits
 
     def _open_file(self, number: int) -> TokenFile:
         return self._samples.sources[number].open()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.gpt.document_source import Numbers
 from fastpack.datasets.gpt.sample_order import Parts
+from fastpack.datasets.loss_labels import Places, mask_places
 from fastpack.datasets.outputs import Arrays
 from fastpack.datasets.segment_reader import SegmentGroup, SegmentReader
 from fastpack.datasets.shard_masks import FileMasks
@@ -80,7 +81,7 @@ class RowFiller:
             rows, columns, lengths = rows[which], columns[which], lengths[which]
         positions = arrays.get("position_ids") if self._rules.by_document else None
         shown = np.minimum(lengths, self._length - columns)
-        tokens = (rows, columns, shown, rows, 0, group.dtype_selector, arrays["tokens"], None, None, positions)
+        tokens = (rows, columns, shown, shown, rows, 0, group.dtype_selector, arrays["tokens"], None, None, positions)
         misfit = kernels.fill_segments(group.addresses, *tokens)
         if "labels" in arrays:
             skipped = ((columns == 0) & (lengths > 0)).astype(np.int64)  # the first token of a row is no label
@@ -111,12 +112,10 @@ class RowFiller:
     def _mask_files(self, masks: FileMasks, loss_mask: Output) -> None:
         """Set the loss mask to 0 where the label, a token of the next column, does not count."""
         parts = self._parts
-        fields = (self._files, parts.starts, parts.lengths, parts.columns, self._part_rows)
-        for file, start, length, column, row in zip(*(field.tolist() for field in fields), strict=True):
-            mask, first = masks.of(file), max(0, 1 - column)  # the first token of a row is no label
-            if mask is not None and length > first:
-                counts = mask.read(start + first, start + length)
-                loss_mask[row, column + first - 1 : column + length - 1][~counts] = 0
+        skipped = np.minimum(parts.columns == 0, parts.lengths)  # the first token of a row is no label
+        columns = parts.columns + skipped - 1
+        places = Places(self._files, parts.starts + skipped, parts.lengths - skipped, self._part_rows, columns)
+        mask_places(masks, places, loss_mask, 0)
 
     def _number(self, position_ids: Output) -> None:
         """Write positions that count from 0 in each row; padding continues the last document."""

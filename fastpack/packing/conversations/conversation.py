@@ -63,9 +63,10 @@ def read_conversation(row: Any, settings: ChatSettings) -> Conversation:
 
 def columns_of(settings: ChatSettings) -> tuple[str, ...]:
     """Return the keys that `read_conversation` reads, for sources that are tables."""
-    keys = MESSAGES if settings.messages_field is None else (settings.messages_field,)
+    if settings.messages_field is not None:
+        return settings.messages_field, "system", settings.tools_field
     others = [name for pair in PAIRS for name in pair]
-    return tuple(dict.fromkeys((*keys, *others, *PREFERENCES, "system", "input", settings.tools_field)))
+    return tuple(dict.fromkeys((*MESSAGES, *others, *PREFERENCES, "system", "input", settings.tools_field)))
 
 
 def _recognised(row: Mapping[str, Any]) -> tuple[str, list[Any]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastpack.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Template, nodes
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
@@ -25,15 +25,23 @@ def new_environment(extensions: Sequence[Any] = ()) -> ImmutableSandboxedEnviron
     """
     try:
         import jinja2
+        from jinja2.runtime import LoopContext
         from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        from fastpack.packing.conversations.template_code import DictCodeGenerator
     except ImportError:
         raise MissingExtra("jinja2", "chat", "a chat template") from None
 
     class Environment(ImmutableSandboxedEnvironment):
+        code_generator_class = DictCodeGenerator
+
         def getattr(self, obj: Any, attribute: str) -> Any:
-            """Return what the base class does; for keys of dicts without its exception per key."""
-            if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:
+            """Return what the base class does; of common types without its checks."""
+            kind = type(obj)
+            if kind is dict and attribute not in _DICT_ATTRIBUTES:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+            if (kind is str and attribute in _STR_METHODS) or (kind is LoopContext and attribute in _LOOP_ATTRIBUTES):
+                return getattr(obj, attribute)
             return super().getattr(obj, attribute)
 
     def raise_exception(message: str) -> None:
@@ -45,12 +53,23 @@ def new_environment(extensions: Sequence[Any] = ()) -> ImmutableSandboxedEnviron
     return environment
 
 
-def compile_source(environment: ImmutableSandboxedEnvironment, source: str, name: str) -> Template:
-    """Return a compiled template; ValueError, which names it, for one that cannot be compiled."""
+def compile_source(
+    environment: ImmutableSandboxedEnvironment,
+    source: str,
+    name: str,
+    change: Callable[[nodes.Template], None] | None = None,
+) -> Template:
+    """Return a compiled template; ValueError, which names it, for one that cannot be compiled.
+
+    change: is called with the parsed template before it is compiled.
+    """
     import jinja2
 
     try:
-        return environment.from_string(source)
+        tree = environment.parse(source)
+        if change is not None:
+            change(tree)
+        return environment.from_string(tree)
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(f"{name}: line {error.lineno}: {error.message}") from None
     except (jinja2.TemplateError, RecursionError, OverflowError, SyntaxError) as error:
@@ -60,19 +79,25 @@ def compile_source(environment: ImmutableSandboxedEnvironment, source: str, name
 @contextlib.contextmanager
 def template_faults() -> Iterator[None]:
     """Turn any error of a template into TemplateFault."""
-    import jinja2
-
     try:
         yield
-    except jinja2.TemplateError as error:
-        raise TemplateFault(f"the template failed: {error.message}") from error
     except MemoryError:
         raise
     except Exception as error:  # any exception: the template can compute anything
-        raise TemplateFault(f"the template failed: {type(error).__name__}: {error}") from error
+        raise template_fault(error) from error
+
+
+def template_fault(error: Exception) -> TemplateFault:
+    """Return the error of a template as a TemplateFault."""
+    import jinja2
+
+    reason = error.message if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
+    return TemplateFault(f"the template failed: {reason}")
 
 
 _DICT_ATTRIBUTES = frozenset(dir(dict))
+_STR_METHODS = frozenset(("endswith", "lstrip", "replace", "rstrip", "split", "startswith", "strip"))
+_LOOP_ATTRIBUTES = frozenset(("first", "index", "index0", "last"))
 
 
 def _tojson(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from fastpack.packing.conversations.rendering import Span
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
+from fastpack.tokenizers.hf_loading import state_of
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.interface import FaultyText, Lengths, Tokenizer, Tokens
 from fastpack.tokenizers.postprocess import FasterTokenizer
@@ -32,17 +32,16 @@ class TokenSpans:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._offsets: Backend | None = None
-        self._n_bytes: npt.NDArray[np.int64] | None = None  # of each token; None if they are not known
+        self._n_bytes: npt.NDArray[np.int64] | None = None  # of each token, -1 until it occurs; None: unknown
         self._normalizes = False
         own = tokenizer.own if isinstance(tokenizer, FasterTokenizer) else tokenizer
         if isinstance(own, BytesTokenizer):
             self._n_bytes = np.ones(257, np.int64)
         elif isinstance(own, HFTokenizer):
-            self._offsets = own.backend
-            description = orjson.loads(self._offsets.to_str())
-            if _is_byte_level(description):
-                self._n_bytes = _token_bytes(self._offsets)
-                self._normalizes = description["normalizer"] is not None
+            self._offsets = backend = own.backend
+            if _is_byte_level(backend):
+                self._n_bytes = _added_bytes(backend)
+                self._normalizes = backend.normalizer is not None
 
     def mask(
         self,
@@ -59,7 +58,7 @@ class TokenSpans:
         """
         starts = np.cumsum(lengths) - lengths
         mask = np.zeros(len(tokens), np.bool_)
-        ends = None if self._n_bytes is None else np.cumsum(self._n_bytes[tokens])
+        ends = None if self._n_bytes is None else np.cumsum(self._bytes_of(self._n_bytes, tokens))
         byte_starts: list[int] = [] if ends is None else np.concatenate([[0], ends])[starts].tolist()
         byte_ends: list[int] = [] if ends is None else np.concatenate([[0], ends])[starts + lengths].tolist()
         wanted: list[int] = []  # byte positions of the first and last character of each span
@@ -80,6 +79,19 @@ class TokenSpans:
                 if start < end:
                     mask[start : (last + 1 if last > first or not exact else end)] = True
         return mask
+
+    def _bytes_of(self, known: npt.NDArray[np.int64], tokens: Tokens) -> npt.NDArray[np.int64]:
+        """Return the number of bytes of each token; in a byte-level vocabulary, a character stands for a byte."""
+        missing = int(tokens.max(initial=0)) + 1 - len(known)
+        if missing > 0:  # the ids of the vocabulary have gaps
+            known = self._n_bytes = np.append(known, np.full(missing, -1))
+        n_bytes = known[tokens]
+        if (n_bytes < 0).any():
+            assert self._offsets is not None
+            for number in np.unique(tokens[n_bytes < 0]).tolist():
+                known[number] = len(self._offsets.id_to_token(number) or "")
+            n_bytes = known[tokens]
+        return n_bytes
 
     def _is_plain(self, text: str, n_bytes: int) -> bool:
         """Return whether the tokens are exactly the bytes of the text, in order."""
@@ -123,33 +135,30 @@ def _byte_positions(text: str, spans: list[Span]) -> list[Span]:
     return found
 
 
-def _is_byte_level(description: dict[str, Any]) -> bool:
+def _is_byte_level(backend: Backend) -> bool:
     """Return whether all tokens are bytes of the text, at most normalized to NFC, and offsets are those of tokens."""
-    model, normalizer = description["model"], description["normalizer"]
-    steps, after = (_parts(description[name]) for name in ("pre_tokenizer", "post_processor"))
+    model: Any = backend.model
+    normalizer = state_of(backend.normalizer)
+    steps, after = (_parts(state_of(component)) for component in (backend.pre_tokenizer, backend.post_processor))
     return (
-        model["type"] == "BPE"
-        and not model.get("continuing_subword_prefix")
-        and not model.get("end_of_word_suffix")
-        and (normalizer is None or normalizer["type"] == "NFC")
+        type(model).__name__ == "BPE"
+        and not model.continuing_subword_prefix
+        and not model.end_of_word_suffix
+        and normalizer.get("type", "NFC") == "NFC"
         and any(step["type"] == "ByteLevel" for step in steps)
         and not any(step["type"] == "ByteLevel" and step["trim_offsets"] for step in after)
     )
 
 
-def _parts(component: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if component is None:
-        return []
+def _parts(component: dict[str, Any]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = component.get("pretokenizers") or component.get("processors") or [component]
-    return parts
+    return parts if component else []
 
 
-def _token_bytes(backend: Backend) -> npt.NDArray[np.int64]:
-    """Return the number of bytes of each token; in a byte-level vocabulary, a character stands for a byte."""
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    n_bytes = np.zeros(1 + max(vocabulary.values()), np.int64)
-    for token, number in vocabulary.items():
-        n_bytes[number] = len(token)
-    for number, added in backend.get_added_tokens_decoder().items():
-        n_bytes[number] = len(added.content.encode())
+def _added_bytes(backend: Backend) -> npt.NDArray[np.int64]:
+    """Return the number of bytes of each added token by id, -1 for other tokens."""
+    added = backend.get_added_tokens_decoder()
+    n_bytes = np.full(1 + max(backend.get_vocab_size(with_added_tokens=True), *added), -1)
+    for number, token in added.items():
+        n_bytes[number] = len(token.content.encode())
     return n_bytes

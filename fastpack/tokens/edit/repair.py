@@ -11,8 +11,9 @@ from fastpack.documents.repair_index import recover_raw_index
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, may_write, real_path
 from fastpack.tokens.formats import FORMATS
+from fastpack.tokens.loss_mask import carried_mask
 from fastpack.tokens.token_file import RecoveryOptions
-from fastpack.tokens.tokenizer_fingerprint import carried_fingerprint, record_fingerprint
+from fastpack.tokens.tokenizer_fingerprint import carried_fingerprint, record_fingerprint, record_mask
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,6 +74,7 @@ def repair(
     - A file that fastpack did not finish writing ends at its last checkpoint.
     - If the index or the header is lost or wrong, documents are found by their end-of-document tokens
       (`eos_token_id`). A truncated file ends with its last complete document.
+    - The loss mask of a packed file is kept, as far as the tokens are.
     - The index of a JSON Lines file is rebuilt, without lines that are not JSON.
 
     Parameters
@@ -143,10 +145,13 @@ def repair(
             found = row.recover(source, options)
             where = source if target is None else target
             if written := is_written(found.problem):
-                fingerprint = carried_fingerprint(source) if source.exists() else None  # not of an unfinished one
+                fingerprint, mask = None, found.mask
+                if source.exists():  # it is not unfinished
+                    fingerprint, mask = carried_fingerprint(source), carried_mask(source, found.n_tokens)
                 found.write(target)
                 if fingerprint is not None or target is not None:
                     record_fingerprint(where, fingerprint)
+                record_mask(where, mask)
             return RepairResult(where, found.problem, found.n_documents, found.n_tokens, found.lost_bytes, written)
     if source.suffix in (".jsonl", ".idx") and not source.name.endswith(".jsonl.idx"):
         index = recover_raw_index(source.with_suffix(".jsonl"))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, PathLike
+from fastpack.io import AnyPath, PathLike, read_head
 from fastpack.tokens.flat.shard_warnings import metadata_dtype
-from fastpack.tokens.flat.shards import check_dtypes, find_shards, scan_shards
+from fastpack.tokens.flat.shards import NPY_MAGIC, check_dtypes, find_shards, scan_shards
 from fastpack.tokens.token_file import DocumentEnds, SegmentedTokens
 from fastpack.tokens.token_scan import eos_ends
 from fastpack.tokens.token_segment import TokenSegment
@@ -59,6 +59,8 @@ def open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | Non
     Raises FormatError if `dtype` contradicts the metadata.
     """
     paths = _paths(path, ".bin")
+    if path.is_file() and read_head(path, len(NPY_MAGIC))[0] == NPY_MAGIC:
+        raise FormatError(path, 0, f"{NPY_MAGIC!r}, NumPy's header", "tokens without a header; rename it to .npy")
     folder = path if path.is_dir() else path.parent
     described = metadata_dtype(folder)
     if dtype is not None and described is not None and described != dtype:

@@ -21,7 +21,8 @@ _NPY_PLAIN = re.compile(
     rb"\{'descr': '([<>|][a-z]\d+)', 'fortran_order': False, 'shape': \((\d+),\), \} *\n\Z", re.ASCII
 )
 
-_NPY_MAGIC = b"\x93NUMPY\x01\x00"
+NPY_MAGIC = b"\x93NUMPY"
+_NPY_START = NPY_MAGIC + b"\x01\x00"
 _UINT16, _UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
 
 
@@ -88,13 +89,13 @@ def _scan_npy(path: str) -> TokenSegment:
     head, status = read_head(path, 128)
     stamp = stamp_of(status)
     offset = 10 + int.from_bytes(head[8:10], "little")
-    header = _NPY_PLAIN.match(head, 10, offset) if head[:8] == _NPY_MAGIC and offset <= len(head) else None
+    header = _NPY_PLAIN.match(head, 10, offset) if head[:8] == _NPY_START and offset <= len(head) else None
     if header is None:
         if head[6:7] in (b"\2", b"\3"):  # format 2 or 3: NumPy would allocate whatever header size the file claims
             offset = 12 + int.from_bytes(head[8:12], "little")
-        if head[:6] == _NPY_MAGIC[:6] and offset > stamp[0]:
+        if head[:6] == NPY_MAGIC and offset > stamp[0]:
             raise FormatError(path, stamp[0], f"the end of the file after {stamp[0]} bytes", f"{offset} of header")
-        if head[:8] == _NPY_MAGIC and 10 < offset <= len(head) and head[offset - 1 : offset] != b"\n":
+        if head[:8] == _NPY_START and 10 < offset <= len(head) and head[offset - 1 : offset] != b"\n":
             # NumPy would accept it, and read bytes of the header as tokens.
             expected = f"the newline that ends a header of {offset - 10} bytes: the header is damaged"
             raise FormatError(path, offset - 1, f"{head[offset - 1 : offset]!r}", expected)
@@ -121,7 +122,7 @@ def not_flat_error(segment: TokenSegment) -> ValueError:
     if array.ndim != 1:
         return ValueError(f"{what}, and this one has {array.ndim} dimensions")
     found, _ = read_head(segment.path, 10 + 0xFFFF)
-    if found[:8] != _NPY_MAGIC:
+    if found[:8] != _NPY_START:
         return ValueError(f"{what}, and this one is of format {found[6]}.{found[7]}")
     written = io.BytesIO()
     np.lib.format.write_array_header_1_0(written, np.lib.format.header_data_from_array_1_0(array))

@@ -15,6 +15,7 @@ from fastpack.errors import FormatError, JobError
 from fastpack.io import AnyPath, AtomicFile, as_path, drop_pages, map_bytes, partial_path
 from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
 from fastpack.tokens.journal import journal_path, read_journal
+from fastpack.tokens.mask_bits import MaskBits
 from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, Layout, check_range, find_layout, settle
 from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, starts_in_order
 from fastpack.tokens.pbin.packed_index import write_index
@@ -63,6 +64,10 @@ def _unfinished(source: AnyPath) -> Recovery:
     lost = len(partial) - layout.index_offset
     if lost < 0 or int(lengths.sum()) != n_tokens:
         raise FormatError(journal_path(source), 0, f"{n_tokens} tokens", f"those of {partial_path(source)}")
+    masks = [note["mask"] for frame in frames[1:] if "mask" in (note := frame[0]["note"])]
+    mask = MaskBits() if masks else None
+    if mask is not None:
+        mask.restore_notes(masks)
 
     def write(target: AnyPath | None) -> None:
         if target is not None:
@@ -73,9 +78,10 @@ def _unfinished(source: AnyPath) -> Recovery:
         if writer.n_tokens != n_tokens:
             writer.suspend()
             raise JobError(f"{source}: another process continued to write it")
+        writer.mask = mask
         writer.close()
 
-    return Recovery("an unfinished pack", len(lengths), n_tokens, lost, write)
+    return Recovery("an unfinished pack", len(lengths), n_tokens, lost, write, mask)
 
 
 class _RecoveredFile(NamedTuple):

@@ -102,6 +102,24 @@ def test_a_conversation_that_cannot_be_packed_is_left_out(tmp_path: Path, row: A
         pack(source, on_error="raise", if_exists="overwrite")
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"role": "assistant", "content": "a", "n": 123456789012345678901234567890}',
+        '{"role": "assistant", "content": "a", "n": [-0, 1e400, 1.0, 18446744073709551616, NaN]}',
+        '{"role": "user", "content": "\\u0000\\/\\u00e9", "role": "assistant", "content": "b"}',
+        '{"role": "assistant", "content": "a", "x": {"deep": {"n": 99999999999999999999}}, "y": true}',
+        '{"role": "assistant", "content": 36893488147419103232}',
+    ],
+)
+@pytest.mark.parametrize("tools", ["null", "[]", '[{"max": 18446744073709551617}]'])
+def test_rows_are_read_as_by_the_json_module(tmp_path: Path, message: str, tools: str) -> None:
+    row = f'{{"messages": [{message}], "tools": {tools}}}'
+    result = pack(write(tmp_path, [row], "{{ messages | tojson }}{{ tools | tojson }}"), loss="all")
+    expected = json.dumps(json.loads(f"[{message}]"), ensure_ascii=False) + json.dumps(json.loads(tools))
+    assert read(result.path) == [(expected, expected)]
+
+
 def test_a_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
     rows = [{"messages": chat("x", "y")}, '{"messages": [{"ro']
     with pytest.warns(UserWarning, match="faulty line"):
@@ -204,7 +222,9 @@ def test_missing_fields_of_parquet_are_not_there_and_null_content_is(tmp_path: P
 def test_a_table_without_conversations_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "a.parquet")
     (tmp_path / "t.jinja").write_text(TEMPLATE)
-    with pytest.raises(ValueError, match="has no column 'messages or conversations or conversation'; it has: text"):
+    with pytest.raises(
+        ValueError, match=r"no conversations in its columns text: expected messages, .* messages_field names another"
+    ):
         pack(tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("prompt,completion\nx,y\n")
     with pytest.raises(

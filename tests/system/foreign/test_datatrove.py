@@ -14,6 +14,9 @@ pytest.importorskip("datatrove")
 from datatrove.pipeline.tokens.merger import DocumentTokenizerMerger, get_data_reader, load_doc_ends
 from datatrove.pipeline.tokens.tokenizer import TokenizedFile
 
+import fastpack
+from fastpack.tokens.mask_bits import MaskBits
+
 
 @pytest.fixture
 def ours(write: Callable[[str, str], OurFile]) -> OurFile:
@@ -78,3 +81,39 @@ def test_we_read_the_files_of_its_merger(tmp_path: Path, max_tokens: int) -> Non
     files = sorted((tmp_path / "out").glob("*.ds"))
     assert (len(files) > 1) == (max_tokens == 1000)
     assert sorted(document for file in files for document in read(file)) == sorted(NARROW)
+
+
+@pytest.mark.parametrize(("documents", "size"), BOTH)
+def test_we_read_the_loss_masks_of_its_writer(tmp_path: Path, documents: Documents, size: int) -> None:
+    """Its writer is given a value per token, 1 if it counts."""
+    rng = np.random.default_rng(0)
+    masks = [rng.random(len(document)) < 0.5 for document in documents]
+    path = tmp_path / "in" / "00000_unshuffled.ds"
+    path.parent.mkdir()
+    file = TokenizedFile(
+        str(path.parent), path.name, save_loss_metadata=True, save_final_metadata=True, token_size=size
+    )
+    for document, mask in zip(documents, masks, strict=True):
+        file.write(document, mask)
+    file.close()
+    packed = fastpack.convert(path, tmp_path / "a.pbin").output
+    with fastpack.PackedFile(packed) as ours:
+        np.testing.assert_array_equal(ours.loss_mask, np.concatenate(masks))
+
+
+def test_its_merger_keeps_our_loss_masks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    masks = {tuple(document): rng.random(len(document)) < 0.5 for document in NARROW}
+    for rank in range(2):
+        with fastpack.PackedWriter(tmp_path / f"{rank}.pbin", 2) as writer:
+            writer.append_many(np.concatenate(NARROW[rank::2]), [*map(len, NARROW[rank::2])])
+            writer.mask = MaskBits(np.concatenate([masks[tuple(document)] for document in NARROW[rank::2]]))
+        fastpack.convert(writer.path, tmp_path / "in" / f"{rank:05}_unshuffled.ds")
+    DocumentTokenizerMerger(
+        str(tmp_path / "in"), str(tmp_path / "out"), "all", seed=0, progress=False, save_loss_metadata=True
+    ).run()
+    (merged,) = (tmp_path / "out").glob("*.ds")
+    assert not Path(f"{merged}.mask").exists()
+    with fastpack.PackedFile(fastpack.convert(merged, tmp_path / "back.pbin").output) as file:
+        found = np.concatenate([masks[tuple(file[i].tolist())] for i in range(len(file))])
+        np.testing.assert_array_equal(file.loss_mask, found)

@@ -19,7 +19,7 @@ OUTPUTS = ("input_ids", "labels", "doc_ids", "position_ids", "loss_mask")
 
 
 def planned(path: Path, sources: list[str]) -> Path:
-    fastpack.plan(sources, path, seq_length=512)
+    fastpack.plan(sources, path, seq_length=512, pad_to_multiple=8)
     return path
 
 

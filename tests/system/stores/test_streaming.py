@@ -62,8 +62,9 @@ def test_samples_of_a_packed_file(kind: str, store: Any, packed: Path) -> None:
     next(cost)
     remote, local = DATASETS[kind](url), DATASETS[kind](packed)
     requests, sent = next(cost)
-    # One request returns the head and the size, and one looks for checksums. Only `continuous` does not read the index.
-    assert (requests, sent < 2 * BLOCK) == (2, True) if kind == "continuous" else requests <= 5
+    # One request returns the head and the size, and two look for checksums and a loss mask. Only `continuous` does not
+    # read the index.
+    assert (requests, sent < 2 * BLOCK) == (3, True) if kind == "continuous" else requests <= 6
     assert len(remote) == len(local) > 200
     for i in (0, len(local) // 2, -1):
         np.testing.assert_array_equal(remote[i]["text"], local[i]["text"])
@@ -76,7 +77,7 @@ def test_samples_of_a_packed_file(kind: str, store: Any, packed: Path) -> None:
     chosen = np.random.default_rng(1).permutation(len(local))[:50]
     for found, expected in zip(again.batch(chosen)["text"], local.batch(chosen)["text"], strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert not store.proxy.count("HEAD")
+    assert all(path.endswith(".mask") for method, path, _ in store.proxy.requests if method == "HEAD")
 
 
 def test_training_from_a_packed_file_larger_than_the_cache(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Cli
 
 import fastpack
 from fastpack.distributed.convert_tasks import collect_conversion, plan_conversion
@@ -58,6 +59,19 @@ def test_masks_go_with_their_documents(tmp_path: Path, name: str, suffix: str) -
 
 
 @pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("damage", ["bits", "tokens"])
+def test_a_mask_that_does_not_fit_is_an_error(tmp_path: Path, name: str, damage: str) -> None:
+    paths = [write(tmp_path / f"{n}.pbin", n) for n in range(2)]
+    damaged = Path(f"{paths[0]}.mask") if damage == "bits" else paths[0]
+    data = bytearray(damaged.read_bytes())
+    data[-1 if damage == "bits" else 20] ^= 1
+    damaged.write_bytes(data)
+    with pytest.raises(fastpack.FormatError, match=r"0\.pbin\.mask"):
+        EDITS[name](paths, tmp_path / "o.pbin")
+    assert not list(tmp_path.glob("o.pbin*"))
+
+
+@pytest.mark.parametrize("name", EDITS)
 def test_files_without_masks_get_none(tmp_path: Path, name: str) -> None:
     EDITS[name]([write(tmp_path / f"{i}.pbin", i, masked=False) for i in range(3)], tmp_path / "o.pbin")
     assert not list(tmp_path.glob("*.mask"))
@@ -81,6 +95,31 @@ def test_datatrove_has_a_byte_per_token(tmp_path: Path) -> None:
     fastpack.convert(write(tmp_path / "b.pbin", 1, masked=False), tmp_path / "o.ds", if_exists="overwrite")
     assert not (tmp_path / "o.ds.loss").exists()
     assert not (tmp_path / "o.ds.mask").exists()
+
+
+def test_the_mask_of_datatrove_alone_is_read(tmp_path: Path, cli: Cli) -> None:
+    source = write(tmp_path / "a.pbin", 0)
+    (tmp_path / "o").mkdir()
+    path = tmp_path / "o" / "o.ds"
+    fastpack.convert(source, path)
+    (tmp_path / "o" / "o.ds.mask").unlink()
+    with fastpack.PackedFile(source) as file:
+        n_tokens, mask = file.n_tokens, file.loss_mask
+    assert mask is not None
+    check(fastpack.convert(path, tmp_path / "back.pbin").output, n_tokens)
+    assert fastpack.inspect(path)["loss_tokens"] == mask.sum()
+    assert fastpack.verify(path).is_sound
+    assert cli("verify", path.parent).out.count("sound") == 1  # the side files belong to the tokens
+    dataset = fastpack.PackedMemMapDatasetContinuous(path, "x", 5, reuse_last_target=True)
+    labels = dataset.batch([0], outputs=("labels",))["labels"][0]
+    assert ((labels == -100) == ~mask[1:5]).all()
+    loss = Path(f"{path}.loss")
+    for data, message in ((b"\2" * n_tokens, "found byte 2"), (b"\1" * (n_tokens + 1), f"{n_tokens + 1} tokens")):
+        loss.write_bytes(data)
+        with pytest.raises(fastpack.FormatError, match=message):
+            fastpack.convert(path, tmp_path / "no.pbin")
+        (finding,) = fastpack.verify(path).findings
+        assert (finding.severity, finding.file) == ("error", str(loss))
 
 
 @pytest.mark.parametrize("shard_tokens", [20, 10**6])
@@ -135,3 +174,45 @@ def test_edits_by_ranks_carry_masks(tmp_path: Path, suffix: str) -> None:
     ):
         run_rank(plan, 0, 1)
         check(collect_edit(plan).path)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_repaired_file_keeps_the_mask_of_its_tokens(tmp_path: Path, in_place: bool) -> None:
+    path = write(tmp_path / "a.pbin", 0)
+    with fastpack.PackedFile(path) as file:
+        eos, n_tokens = int(file[10][-1]), file.n_tokens
+    path.write_bytes(path.read_bytes()[: 12 + 2 * n_tokens - 4])  # a copy that was cut off
+    options: dict[str, Any] = {"in_place": True} if in_place else {"output_path": tmp_path / "b.pbin"}
+    result = fastpack.repair(path, **options, eos_token_id=eos)
+    assert 0 < result.tokens < n_tokens
+    with fastpack.PackedFile(result.path) as file:
+        assert file.loss_mask is not None
+        assert file.loss_mask.tolist() == (file.data < 1000).tolist()
+    assert fastpack.verify(result.path).is_sound
+
+
+def test_a_mask_that_does_not_fit_is_not_kept_by_a_repair(tmp_path: Path) -> None:
+    path, other = write(tmp_path / "a.pbin", 0), write(tmp_path / "b.pbin", 1)
+    data = path.read_bytes()
+    for mask in (b"damaged", Path(f"{other}.mask").read_bytes()[:-4]):
+        path.write_bytes(data[:-5])
+        Path(f"{path}.mask").write_bytes(mask)
+        with pytest.warns(fastpack.DataWarning, match="no loss mask: all tokens count"):
+            fastpack.repair(path, in_place=True, eos_token_id=int(fastpack.PackedFile(other).data[-1]) + 1)
+        assert not Path(f"{path}.mask").exists()
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_an_unfinished_file_is_repaired_with_its_mask(tmp_path: Path, in_place: bool) -> None:
+    from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
+
+    random, mask = np.random.default_rng(0), MaskBits()
+    writer = CheckpointedPackedWriter(tmp_path / "a.pbin", 2, {"job": 1})
+    for _ in range(4):
+        before, tokens = writer.n_tokens, random.integers(1, 2000, 11)
+        writer.append(tokens)
+        mask.append(tokens < 1000)
+        writer.checkpoint({"mask": mask.note(before)})
+    writer.suspend()
+    options: dict[str, Any] = {"in_place": True} if in_place else {"output_path": tmp_path / "b.pbin"}
+    check(fastpack.repair(tmp_path / "a.pbin", **options).path, 44)
