@@ -201,6 +201,7 @@ cdef void permute_down(uint32_t *state, bint legacy, wide_t *out, Py_ssize_t siz
 
 
 cdef void shuffle_down(uint32_t[::1] state, bint legacy, out) except *:
+    """Permute `out`, int32 or int64 [n], from the last element on."""
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     if state.shape[0] != WORDS + 1:
