@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -12,12 +13,15 @@ import numpy.typing as npt
 
 from fastpack.datasets.window_groups import address_of
 from fastpack.errors import FormatError
-from fastpack.io import Reader, held_pages, note_pages
+from fastpack.io import Reader, note_pages, open_among, page_table
 from fastpack.tokens.token_segment import TokenSegment
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors per process
+
+
+_in_use: weakref.WeakKeyDictionary[OpenSegments, tuple[str, int]] = weakref.WeakKeyDictionary()
 
 
 class OpenSegments:
@@ -27,7 +31,7 @@ class OpenSegments:
         self.segments = segments
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
-        self._pages = held_pages()
+        self._pages = page_table()
         self._first = np.empty(0, np.int64)  # the position of each segment in the table of pages, -1 before its use
 
     @property
@@ -76,6 +80,8 @@ class OpenSegments:
 
     def _one_per_page(self, positions: Numbers, n_bytes: int, addresses: npt.NDArray[np.uint64]) -> list[int]:
         """Return one k with address 0 for each first and last page of such reads."""
+        if addresses.all():
+            return []
         missing, page_bytes = np.flatnonzero(addresses == 0), self._pages.page_bytes
         first, last = positions[missing] // page_bytes, (positions[missing] + n_bytes - 1) // page_bytes
         _, chosen = np.unique((first << 20) + (last - first), return_index=True)
@@ -118,15 +124,24 @@ class OpenSegments:
     def _reader(self, number: int) -> Reader:
         reader = self._readers.get(number)
         if reader is None:
-            reader = self.segments[number].open_reader()
+            reader = open_among(self.segments[number].open_reader, self._bytes_in_use)
             with self._lock:
                 while len(self._readers) >= MAX_OPEN_FILES:
                     del self._readers[next(iter(self._readers))]
                 self._readers[number] = reader
         return reader
 
+    def _bytes_in_use(self) -> int:
+        """Return the bytes of all objects that this process reads at random; the same objects count once."""
+        if self not in _in_use:
+            ends = {one.path: one.offset + one.length * one.dtype.itemsize for one in self.segments}
+            _in_use[self] = next(iter(ends)), sum(ends.values())
+        owners = [ref() for ref in _in_use.keyrefs()]  # a list, since another thread may add an entry meanwhile
+        return sum(n_bytes for _, n_bytes in {_in_use.get(owner, ("", 0)) for owner in owners if owner is not None})
+
     def close(self) -> None:
         """Close the files; a later read opens them again."""
         with self._lock:
             self._readers = {}
             self._pages.clear()
+        _in_use.pop(self, None)

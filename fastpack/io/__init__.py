@@ -47,6 +47,7 @@ from fastpack.io.reading import map_bytes as map_bytes
 from fastpack.io.reading import mapped as mapped
 from fastpack.io.reading import note_pages as note_pages
 from fastpack.io.reading import on_stores as on_stores
+from fastpack.io.reading import open_among as open_among
 from fastpack.io.reading import open_bytes as open_bytes
 from fastpack.io.reading import open_reader as open_reader
 from fastpack.io.reading import open_stream as open_stream
@@ -54,7 +55,7 @@ from fastpack.io.reading import peek as peek
 from fastpack.io.reading import read_head as read_head
 from fastpack.io.reading import read_start as read_start
 from fastpack.io.reading import stop_at as stop_at
-from fastpack.io.remote_files import held_pages as held_pages
+from fastpack.io.remote_files import page_table as page_table
 from fastpack.io.store_listings import has_listed as has_listed
 from fastpack.io.store_listings import is_listed as is_listed
 from fastpack.io.stores import Status as Status

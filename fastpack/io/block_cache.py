@@ -3,9 +3,9 @@
 All processes of a user on a machine share one folder of limited size; the least recently used entries are evicted
 first. An entry is written to a temporary name and renamed, so it is complete or absent. Its name is a hash of the
 object's URL, size, time and tag, so another version is another entry. Blocks contain a CRC-32 for each page of 64 KiB,
-which every process checks when it first reads the page, and again after the block's file was modified; damaged blocks
-are fetched again. After each 1/32 of the limit that all processes have written, one of them evicts entries beyond the
-limit and removes unfinished files of killed processes.
+which every process except the block's writer checks when it first reads the page, and again after the block's file was
+modified; damaged blocks are fetched again. After each 1/32 of the limit that all processes have written, one of them
+evicts entries beyond the limit and removes unfinished files of killed processes.
 """
 
 from __future__ import annotations

@@ -91,6 +91,14 @@ def open_reader(
     return FileReader(plain_path(path))
 
 
+def open_among(open_one: Callable[[], Reader], n_bytes: Callable[[], int]) -> Reader:
+    """Open a file or object that is read at random; n_bytes: of all such objects, see `ObjectReader.read_among`."""
+    reader = open_one()
+    if isinstance(reader, ObjectReader):
+        reader.read_among(n_bytes())
+    return reader
+
+
 def note_pages(reader: Reader, pages: HeldPages, position: int, start: int, end: int, at: int) -> None:
     """Call `ObjectReader.note_pages` for an object in a store."""
     if isinstance(reader, ObjectReader):

@@ -38,10 +38,10 @@ class ObjectReader:
     """A `Reader` of an object. Raises as `remote.status` does.
 
     Data are read in whole blocks, which stay in the cache; adjacent blocks share a request. Blocks of an object larger
-    than half of the cache's limit are small. For a sequential reader the next blocks are prefetched, up to the byte
-    `needed`. All reads are of one version, `status` or the current one at the start: JobError if the object changes.
-    Data from the store are compared with the checksums of the object (not with checked=False): FormatError on a
-    difference.
+    than half of the cache's limit are small, as are those of objects that do not fit into it together. For a sequential
+    reader the next blocks are prefetched, up to the byte `needed`. All reads are of one version, `status` or the
+    current one at the start: JobError if the object changes. Data from the store are compared with the checksums of the
+    object (not with checked=False): FormatError on a difference.
     """
 
     def __init__(self, path: PathLike, status: remote.Status | None = None, *, checked: bool = True) -> None:
@@ -60,6 +60,14 @@ class ObjectReader:
         self._read_to, self._last_block, self._prefetched = -1, -2, 0
         _readers.add(self)
         self._ahead_bytes = min(MAX_READ, self._cache.limit // (4 * AHEAD) // BLOCK * BLOCK)
+
+    def read_among(self, n_bytes: int) -> None:
+        """Read small blocks if `n_bytes`, of all objects that are read at random, exceed the limit of the cache.
+
+        To be called before the first read.
+        """
+        if n_bytes > self._cache.limit:
+            self._block = SMALL_BLOCK
 
     def _open_copy(self) -> FileReader | None:
         """Open the copy that `fetch` made, if any."""
@@ -193,7 +201,7 @@ class ObjectReader:
         self._lock, self._wide_lock, self._coming = threading.Lock(), threading.Lock(), {}
 
 
-def held_pages() -> HeldPages:
+def page_table() -> HeldPages:
     """Return a new table of pages for `ObjectReader.note_pages`."""
     return HeldPages(min(PAGE, SMALL_BLOCK))
 

@@ -104,6 +104,8 @@ def answer_requests(functions: Mapping[str, Callable[..., Any]]) -> None:
             return
         try:
             good, answer = True, functions[name](*arguments, **options)
+            if isinstance(answer, memoryview):
+                answer = bytes(answer)
         except Exception as error:
             good, answer = False, error
         _send(answers, (good, answer))

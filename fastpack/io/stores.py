@@ -108,7 +108,7 @@ def read_head(url: str, n_bytes: int) -> tuple[bytes, Status]:
     """Read at most the first `n_bytes` of an object; return them and its status, with one request."""
     if is_hub(url):
         found = status(url)
-        return read_range(url, 0, min(n_bytes, found.st_size)), found
+        return bytes(read_range(url, 0, min(n_bytes, found.st_size))), found
     store, key = open_object(url)
 
     def read() -> tuple[bytes, Status]:
@@ -131,7 +131,7 @@ def read_head(url: str, n_bytes: int) -> tuple[bytes, Status]:
 
 
 @_fork_safe
-def read_range(url: str, start: int, end: int, tag: str | None = None) -> bytes:
+def read_range(url: str, start: int, end: int, tag: str | None = None) -> bytes | memoryview:
     """Read exactly the bytes [start, end) of an object; tag: of the expected version.
 
     Raises JobError if the object has changed; else as `status`.
@@ -144,11 +144,11 @@ def read_range(url: str, start: int, end: int, tag: str | None = None) -> bytes:
     # A weak tag (W/"...") never matches in HTTP; the tag of the response is compared in any case.
     options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag and tag[:2] != "W/" else {})
 
-    def read() -> bytes:
+    def read() -> memoryview:
         answer = load_obstore().get(store, key, options=options)
         if tag and _status(answer.meta).tag not in (None, tag):
             raise JobError(f"{url} changed while it was read: start again")
-        data = bytes(answer.bytes())
+        data = memoryview(answer.bytes())
         if len(data) != end - start:
             raise ShortBody(f"{len(data)} bytes instead of {end - start}")
         return data
@@ -159,7 +159,7 @@ def read_range(url: str, start: int, end: int, tag: str | None = None) -> bytes:
 def read(url: str) -> bytes:
     """Read a whole small object."""
     found = status(url)
-    return read_range(url, 0, found.st_size, found.tag)
+    return bytes(read_range(url, 0, found.st_size, found.tag))
 
 
 @_fork_safe

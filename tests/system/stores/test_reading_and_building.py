@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from command_line import Cli
+from forks import check_in_a_fork
 from stores import frequent_faults
 from tar_files import write_tar
 
@@ -47,6 +49,46 @@ def test_windows_of_remote_shards(store: Any, shards: Path) -> None:
         for name in theirs:
             np.testing.assert_array_equal(ours[name], theirs[name])
     np.testing.assert_array_equal(remote[5]["doc_ids"], local[5]["doc_ids"])
+
+
+@pytest.mark.parametrize("n_tokens", [129, 20_000])  # less and more than a page
+def test_changed_cache_blocks_are_noticed_between_batches(
+    n_tokens: int, store: Any, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = fastpack.MemoryMappedDataset(store.put_folder(shards, "shards"), n_tokens)
+    expected = fastpack.MemoryMappedDataset(shards, n_tokens).batch(range(len(remote)))["input_ids"]
+
+    def rows() -> Any:
+        return remote.batch(range(len(remote)))["input_ids"]
+
+    for _ in range(3):  # fetched, mapped, and read where they are mapped
+        np.testing.assert_array_equal(rows(), expected)
+    before = store.proxy.count("GET")
+    np.testing.assert_array_equal(rows(), expected)
+    assert store.proxy.count("GET") == before
+    monkeypatch.setattr("fastpack.io.held_pages.LOOK_SECONDS", 0.0)
+    for damage in (lambda data: data[:500] + b"?" + data[501:], lambda data: data[:-1]):
+        for path in (tmp_path / "cache").glob("??/*"):
+            data = damage(path.read_bytes())
+            path.unlink()  # a shorter file would end the process, which still maps it
+            path.write_bytes(data)
+        np.testing.assert_array_equal(rows(), expected)
+    assert store.proxy.count("GET") == before + 2 * 3
+
+
+def test_threads_and_a_fork_read_mapped_blocks(store: Any, shards: Path) -> None:
+    remote = fastpack.MemoryMappedDataset(store.put_folder(shards, "shards"), 129)
+    expected = fastpack.MemoryMappedDataset(shards, 129).batch(range(len(remote)))["input_ids"]
+    orders = [np.random.default_rng(k).permutation(len(remote)) for k in range(4)]
+
+    def check(order: Any) -> None:
+        for start in range(0, len(order), 16):
+            chosen = order[start : start + 16]
+            np.testing.assert_array_equal(remote.batch(chosen)["input_ids"], expected[chosen])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(check, orders))
+    check_in_a_fork(lambda: check(orders[0]))
 
 
 def test_loader_streams_every_sample_once(store: Any, shards: Path) -> None:

@@ -167,6 +167,27 @@ def test_number_of_requests_for_a_folder_of_shards(suffix: str, first: int, stor
     assert store.proxy.count("HEAD") == 0
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_random_reads_of_shards_fetch_small_ranges_if_the_cache_cannot_hold_all(
+    fits: bool, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shards").mkdir()
+    for number in range(24):  # a block each
+        tokens = np.random.default_rng(number).integers(0, 50_000, BLOCK // 2, dtype=np.uint16)
+        tokens.tofile(tmp_path / "shards" / f"{number:02}.bin")
+    monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(30 * BLOCK if fits else 12 * BLOCK))
+    options: dict[str, Any] = {"file_pattern": "*.bin", "dtype": "uint16"}
+    dataset = fastpack.MemoryMappedDataset(store.put_folder(tmp_path / "shards", "shards"), 101, **options)
+    samples = np.random.default_rng(0).integers(0, len(dataset), 60)
+    before, cost = len(store.proxy.requests), store.proxy.sent
+    rows = np.concatenate([dataset.batch(samples[k : k + 4])["input_ids"] for k in range(0, 60, 4)])
+    local = fastpack.MemoryMappedDataset(tmp_path / "shards", 101, **options)
+    np.testing.assert_array_equal(rows, local.batch(samples)["input_ids"])
+    n_requests, n_bytes = len(store.proxy.requests) - before, store.proxy.sent - cost
+    assert n_requests <= (24 if fits else 64)
+    assert n_bytes <= (24 * BLOCK if fits else 64 * BLOCK // 8)
+
+
 def test_replaced_shard_is_detected_on_reading(store: Any, tmp_path: Path) -> None:
     url = store.put_folder(shards(tmp_path / "shards", "npy"), "shards")
     dataset = fastpack.MemoryMappedDataset(url, 100)
