@@ -13,7 +13,6 @@ import numpy.typing as npt
 from fastpack.datasets.base import Dataset
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.file_spans import OpenFiles, RowSpans, Traceable
-from fastpack.datasets.window_dataset import WindowDataset
 from fastpack.tokens.formats import open_tokens
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_segment import SegmentPaths, TokenSegment
