@@ -148,7 +148,8 @@ def read_range(url: str, start: int, end: int, tag: str | None = None) -> bytes 
         answer = load_obstore().get(store, key, options=options)
         if tag and _status(answer.meta).tag not in (None, tag):
             raise JobError(f"{url} changed while it was read: start again")
-        data = memoryview(answer.bytes())
+        body: Any = answer.bytes()
+        data = memoryview(body)
         if len(data) != end - start:
             raise ShortBody(f"{len(data)} bytes instead of {end - start}")
         return data

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,7 @@ class _Client:
         store = S3Store("bucket", **options, client_options={"allow_http": True})  # type: ignore[arg-type]
         for name in self.names:
             for start in range(0, 2 * FILE_TOKENS, REQUEST):
-                data = obstore.get_range(store, f"tokens/{name}", start=start, length=REQUEST)
+                data: Any = obstore.get_range(store, f"tokens/{name}", start=start, length=REQUEST)
                 np.frombuffer(data, np.uint8).max()
 
     def epoch(self, folder: str, *, shuffle: bool = True) -> None:
