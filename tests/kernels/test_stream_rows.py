@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from count_columns import encode_counts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import kernels
 from fastpack.kernels import stream_rows_np
-from fastpack.plans.count_column import encode_counts
 
 SEQ = 8
 ODD = [-1, 0, 1, 63, 64, 255, 2**40, 2**56, 2**62, 2**63 - 1, -(2**63)]
 
 
 def column(counts: list[int]) -> list[np.ndarray]:
-    sections = encode_counts("a", np.array(counts, np.int64), "<u4")
-    return [sections["a"], sections["a_sums"], np.ascontiguousarray(sections["a_wide"]).reshape(-1)]
+    sections = encode_counts(np.array(counts, np.int64), "<u4")
+    return [sections["c"], sections["c_sums"], np.ascontiguousarray(sections["c_wide"]).reshape(-1)]
 
 
 def damage(arrays: list[np.ndarray], data: Any) -> None:

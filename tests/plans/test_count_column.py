@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from count_columns import encode_counts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack.errors import FormatError
-from fastpack.plans.count_column import CountColumn, CountEncoder
-
-
-def encode_counts(values: np.ndarray, dtype: str, size: int = 1 << 20) -> dict[str, np.ndarray]:
-    """Encode `size` values at a time."""
-    encoder = CountEncoder("c", dtype)
-    for first in range(0, len(values), size):
-        encoder.add(values[first : first + size])
-    parts: dict[str, list[np.ndarray]] = {}
-    for name, part in encoder.columns():
-        parts.setdefault(name, []).append(part)
-    assert encoder.n_items == len(values)
-    return {name: np.concatenate(found) for name, found in parts.items()}
+from fastpack.plans.count_column import CountColumn
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -140,6 +141,13 @@ def shares(data: Path, folder: Path) -> Any:
     return found
 
 
+def mixtures(data: Path, folder: Path) -> Any:
+    sampler = fastpack.MixtureSampler([0, 900, 1500], [0.7, 0.3], seed=2)
+    first = list(itertools.islice(sampler, 50))
+    sampler.update_weights([0.2, 0.8])
+    return first, list(itertools.islice(sampler, 50))
+
+
 WORK: tuple[Callable[[Path, Path], Any], ...] = (
     index,
     packed,
@@ -151,6 +159,7 @@ WORK: tuple[Callable[[Path, Path], Any], ...] = (
     plans,
     megatron_samples,
     shares,
+    mixtures,
 )
 
 
