@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -142,10 +141,14 @@ def shares(data: Path, folder: Path) -> Any:
 
 
 def mixtures(data: Path, folder: Path) -> Any:
-    sampler = fastpack.MixtureSampler([0, 900, 1500], [0.7, 0.3], seed=2)
-    first = list(itertools.islice(sampler, 50))
+    parts = [fastpack.MemoryMappedDataset(data, 33, "*.npy") for _ in range(2)]
+    dataset = fastpack.MixtureDataset(parts, ["a", "b"])
+    sampler = fastpack.MixtureSampler(dataset.cumulative_sizes, [0.7, 0.3], seed=2, no_repeat=True)
+    loader = fastpack.StatefulDataLoader(dataset, 4, sampler, prefetch=0)
+    batches = iter(loader)
+    first = next(batches)["input_ids"].tolist()
     sampler.update_weights([0.2, 0.8])
-    return first, list(itertools.islice(sampler, 50))
+    return first, next(batches)["input_ids"].tolist(), loader.counts()
 
 
 WORK: tuple[Callable[[Path, Path], Any], ...] = (
