@@ -50,7 +50,8 @@ class HeldPages:
 
     def find(self, positions: Numbers, n_bytes: int) -> tuple[npt.NDArray[np.uint64], object]:
         """Return the address of `n_bytes` > 0 bytes at each position, 0 if unknown, and what keeps them valid."""
-        if time.monotonic() - self._table.made > LOOK_SECONDS:
+        # Another thread may have made a table that is too short for an object reserved at the same time.
+        if time.monotonic() - self._table.made > LOOK_SECONDS or self._n_pages > len(self._table.addresses):
             self.clear()
         table = self._table
         pages, within = positions >> self._shift, positions & (self.page_bytes - 1)
@@ -74,6 +75,6 @@ class HeldPages:
         table = self._table
         table.blocks[block] = None
         start, stop = first // self.page_bytes, -(-end // self.page_bytes)
-        if start < stop:
-            to = position // self.page_bytes
+        to = position // self.page_bytes
+        if start < stop and to + stop <= len(table.addresses):
             table.addresses[to + start : to + stop] = block.page_addresses(self.page_bytes)[start:stop]
