@@ -22,7 +22,7 @@ SHAPES = {"8 x 2048": (8, 2048), "32 x 4096": (32, 4096)}
 
 
 class RunControl:
-    """Packed batches of a mixture of 4 sources, in CPU time of all threads of the loader."""
+    """Packed batches of a mixture of 4 sources, in CPU time, without a background thread, which would vary with the load."""
 
     params = ([*SHAPES],)
     param_names = ("shape",)
@@ -46,7 +46,7 @@ class RunControl:
         datasets = [fastpack.MemoryMappedDataset(one, length + 1, "*.npy", True, EOS) for one in folders]
         mixture = fastpack.MixtureDataset(datasets, NAMES)
         sampler = fastpack.MixtureSampler(mixture.cumulative_sizes, [4, 3, 2, 1], 1, 0, no_repeat=True, names=NAMES)
-        loader: fastpack.StatefulDataLoader[object] = fastpack.StatefulDataLoader(mixture, rows, sampler)
+        loader: fastpack.StatefulDataLoader[object] = fastpack.StatefulDataLoader(mixture, rows, sampler, prefetch=0)
         batches = endless(loader)
 
         def take() -> None:
