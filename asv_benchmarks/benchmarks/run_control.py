@@ -22,7 +22,7 @@ SHAPES = {"8 x 2048": (8, 2048), "32 x 4096": (32, 4096)}
 
 
 class RunControl:
-    """Packed batches of a mixture of 4 sources, in CPU time, without a background thread, which would vary with the load."""
+    """Packed batches of a mixture of 4 sources, in CPU time, without the background thread, which varies with load."""
 
     params = ([*SHAPES],)
     param_names = ("shape",)

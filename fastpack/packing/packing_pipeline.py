@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -264,7 +265,7 @@ class Packer:
     def _append_batch(self, output: OutputFile, source: int, batch: SourceBatch, encoded: Encoded) -> None:
         """Append a complete batch. The command line delays signals during this call: half a batch cannot be resumed."""
         for line, reason in skipped_lines(batch, encoded):
-            output.skipped.append({"line": line, "reason": reason})
+            output.skipped.append({"line": line, "reason": sys.intern(reason)})  # one string for equal reasons
             if len(output.target.sources) > 1:
                 output.skipped[-1]["source"] = batch.batch.path
         output.counts = output.counts.plus(encoded.counts)

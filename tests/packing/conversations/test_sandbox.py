@@ -40,7 +40,7 @@ LOOPS = [
 def outcome(environment: ImmutableSandboxedEnvironment, source: str) -> str:
     try:
         return environment.from_string(source).render(m=MESSAGE)
-    except (TemplateError, SecurityError, TypeError) as error:
+    except (TemplateError, SecurityError, TypeError, KeyError) as error:  # m[:1]: KeyError from Python 3.12 on
         return f"{type(error).__name__}: {error}"
 
 
