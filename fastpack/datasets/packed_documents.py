@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset, Indices
-from fastpack.datasets.file_spans import RowSpans
+from fastpack.datasets.file_spans import NumberedFiles, RowSpans
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_file
 from fastpack.datasets.token_streams import TokenStream, is_packed
 from fastpack.datasets.window_groups import Tokens
@@ -131,7 +131,7 @@ class PackedDataset(Dataset):
         self._attach()
 
 
-class PackedMemMapDatasetBase(PackedDataset):
+class PackedMemMapDatasetBase(NumberedFiles, PackedDataset):
     """Read the documents of a packed file (as Modalities).
 
     A sample is {sample_key: tokens}, the EOD token included, as uint8, int32 or int64 for tokens of 1, 2 or 4 bytes on
@@ -201,20 +201,8 @@ class PackedMemMapDatasetBase(PackedDataset):
         zeros = np.zeros_like(documents)
         return RowSpans(np.arange(len(documents)), zeros, zeros, zeros, starts, starts + lengths, documents)
 
-    def token_files(self, source: int = 0) -> Sequence[str]:
-        """Return the path of the file, as `row_spans` numbers files.
-
-        Parameters
-        ----------
-        source
-            The number of the dataset in a mixture: 0.
-
-        Returns
-        -------
-        sequence of str
-            The path.
-        """
-        return [os.fspath(self.raw_data_path)] if source == 0 else ()
+    def _token_files(self) -> Sequence[str]:
+        return [os.fspath(self.raw_data_path)]
 
     def _open_file(self, number: int) -> TokenFile:
         del number

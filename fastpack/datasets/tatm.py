@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
-from fastpack.datasets.file_spans import RowSpans, row_spans
+from fastpack.datasets.file_spans import NumberedFiles, RowSpans, row_spans
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.shard_masks import warn_of_masks
 from fastpack.datasets.tatm_items import SplitType, TatmMemmapDatasetItem, TokenOutputFormat, chosen_option, to_torch
@@ -36,7 +36,7 @@ from fastpack.tokens.token_segment import SegmentPaths
 MOST_DOCUMENTS = 1 << 16  # in an item, because document_ids are uint16
 
 
-class TatmMemmapDataset(Dataset):
+class TatmMemmapDataset(NumberedFiles, Dataset):
     """Read chunks of tokens with document ids and, optionally, the attention mask they imply (as tatm).
 
     Parameters
@@ -269,20 +269,8 @@ class TatmMemmapDataset(Dataset):
         lengths = np.array([shard.length for shard in self._shards], np.int64)
         return row_spans(files, starts, np.minimum(starts + self.context_length, lengths[files]))
 
-    def token_files(self, source: int = 0) -> Sequence[str]:
-        """Return the paths of the files that `row_spans` numbers.
-
-        Parameters
-        ----------
-        source
-            The number of the dataset in a mixture: 0.
-
-        Returns
-        -------
-        sequence of str
-            The paths.
-        """
-        return SegmentPaths(self._shards) if source == 0 else ()
+    def _token_files(self) -> Sequence[str]:
+        return SegmentPaths(self._shards)
 
     def _open_file(self, number: int) -> TokenFile:
         return open_tokens(self._shards[number].path, format="bin", dtype=self.dtype, eos_token_id=self.eos_token)
