@@ -243,9 +243,7 @@ def all_rows() -> Iterator[tuple[type, tuple[Any, ...], str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, contains this text")
-    parser.add_argument(
-        "--write", action="store_true", help="put the table into docs/measured.md"
-    )
+    parser.add_argument("--write", action="store_true", help="put the table into docs/measured.md")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a ratio is below its gate")
     args = parser.parse_args()
     thresholds, results = Thresholds(), []
