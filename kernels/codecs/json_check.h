@@ -207,7 +207,7 @@ FP_AVX2 static inline int fp_escapes_avx2(fp_bytes p, fp_bytes end, __m256i byte
 
 /* Scan a string while 32 bytes can be read before `limit`. Return the position after the closing quote, with *closed
  * set, or the position at which to continue byte by byte. Masks cover all escapes of a block: source code has one every
- * 20 bytes, ASCII-escaped text one every ten. JSON lines of code: 2.7 GB/s; with a jump for each escape 1.9. */
+ * 20 bytes, ASCII-escaped text one every ten: 4.5 and 2.6 GB/s; with a jump for each escape 2.4 and 1.15. */
 FP_AVX2 static fp_bytes fp_string_avx2(fp_bytes p, fp_bytes end, fp_bytes limit, int *closed) {
     const __m256i top = _mm256_set1_epi8(0x1f);
     uint64_t carry = 0;
