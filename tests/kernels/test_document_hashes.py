@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,7 +31,7 @@ def sums_of(tokens: np.ndarray, lengths: list[int], cuts: list[int]) -> list[int
     sums = np.zeros(len(lengths), np.uint64)
     starts = np.cumsum([0, *lengths])[:-1]
     borders = [0, *sorted(min(cut, len(tokens)) for cut in cuts), len(tokens)]
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in pairwise(borders):
         rows = np.stack([starts - start, np.array(lengths, np.int64)], axis=1).astype(np.int64)
         kernels.add_hashes(tokens[start:end], rows, sums)
     return sums.tolist()
