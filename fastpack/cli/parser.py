@@ -40,6 +40,7 @@ COMMANDS = {
     "repair": ("repair",),
     "preview": ("preview",),
     "report": ("report",),
+    "compare": ("compare",),
     "trace": ("trace",),
     "mount": ("mount",),
     "fetch": ("fetch",),
@@ -90,6 +91,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.preview import add_commands
         case "report":
             from fastpack.cli.report import add_commands
+        case "compare":
+            from fastpack.cli.compare import add_commands
         case "trace":
             from fastpack.cli.trace import add_commands
         case "mount":
