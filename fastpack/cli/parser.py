@@ -17,7 +17,7 @@ DESCRIPTION = (
 )
 EPILOG = "example: fastpack quickstart        (real text on this machine -> index -> pack -> training batches)"
 GROUPS = {  # title in the help -> commands
-    "set up": ("quickstart", "doctor", "completion"),
+    "set up": ("quickstart", "init", "doctor", "completion"),
     "pack text": ("pack", "chat", "index"),
     "inspect and check": ("info", "preview", "report", "verify", "repair"),
     "edit and convert token files": ("merge", "shuffle", "chunk", "filter", "convert"),
@@ -27,6 +27,7 @@ GROUPS = {  # title in the help -> commands
 }
 COMMANDS = {  # module of the commands -> their names: the listed one, then those of other systems
     "quickstart": ("quickstart",),
+    "init": ("init",),
     "doctor": ("doctor",),
     "completion": ("completion",),
     "pack": ("pack", "pack_encoded_data", "create_packed_data"),
@@ -59,6 +60,8 @@ def _load(module: str) -> AddCommands:
     match module:
         case "quickstart":
             from fastpack.cli.quickstart import add_commands
+        case "init":
+            from fastpack.cli.init import add_commands
         case "index":
             from fastpack.cli.index import add_commands
         case "pack":
