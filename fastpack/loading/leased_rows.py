@@ -81,4 +81,5 @@ def why_not_shared(dataset: Any, arguments: Mapping[str, Any] | None) -> str | N
 
 def has_rows(dataset: Any) -> bool:
     """Return whether a dataset is one of fastpack's, with samples, whose `fill` no subclass replaces."""
-    return isinstance(dataset, RowDataset) and len(dataset) > 0 and type(dataset).fill.__module__.startswith("fastpack.")
+    is_row_dataset = isinstance(dataset, RowDataset) and len(dataset) > 0
+    return is_row_dataset and type(dataset).fill.__module__.startswith("fastpack.")

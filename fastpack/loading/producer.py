@@ -94,10 +94,8 @@ class Producer:
             if began - self._returned > QUICK:
                 self._quick = 0
             hurried = self._quick >= HURRIED
-            if not self._settled or (hurried and not self._permitted):
-                produced = self._make()
-            else:
-                produced = self._receive(hurried)
+            makes = not self._settled or (hurried and not self._permitted)
+            produced = self._make() if makes else self._receive(hurried)
             self._returned = perf_counter()
             self._quick = self._quick + 1 if self._returned - began < SLOW else 0
         self._settled = True
