@@ -54,6 +54,13 @@ class StandIn:
         self.queued.append(copy_now)
         return target
 
+    def contiguous(self, view: Any) -> Any:
+        if view.is_contiguous():
+            return view
+        target = torch.full(view.shape, -1, dtype=view.dtype)
+        self.queued.append(lambda: target.copy_(view))
+        return target
+
     def record(self) -> Any:
         return StandInEvent(self, len(self.queued))
 

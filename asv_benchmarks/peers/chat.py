@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/chat.py                       create an environment for transformers on the first run
     python asv_benchmarks/peers/chat.py --peer-python PATH    use a Python that has transformers 4.57
-    python asv_benchmarks/peers/chat.py --write               write the table to docs/measured.md
+    python asv_benchmarks/peers/chat.py --write               write the table to docs/compared.md
     python asv_benchmarks/peers/chat.py --scale 0.1           a quick check
 
 Of transformers, only the loop is measured: reading the lines, and the ids of each conversation, without its mask. Of
@@ -188,7 +188,7 @@ def run(args: argparse.Namespace) -> list[tuple[list[str], str | None]]:
     text = markdown([list(HEADER), ["---"] * len(HEADER), *(cells for cells, _ in rows)], footer)
     print(text)
     if args.write:
-        write_between(ROOT / "docs" / "measured.md", text, START, END)
+        write_between(ROOT / "docs" / "compared.md", text, START, END)
     return rows
 
 
@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains this text")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs, about 200 MB")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/measured.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/compared.md")
     rows = run(args := parser.parse_args(argv))
     failed = [(cells[0], failure) for cells, failure in rows if failure is not None]
     for title, failure in failed if args.scale >= 1 else []:

@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/energon.py                       create an environment for Energon on the first run
     python asv_benchmarks/peers/energon.py --peer-python PATH    use a Python that has megatron-energon==7.4.1
-    python asv_benchmarks/peers/energon.py --write               write the table to README.md
+    python asv_benchmarks/peers/energon.py --write               write the table to docs/compared.md
     python asv_benchmarks/peers/energon.py --scale 0.01          a quick check, in a minute
 
 Each run is a whole process with its imports; rounds alternate, and the best round of each side counts. Then Energon's
@@ -287,7 +287,7 @@ def run(args: argparse.Namespace) -> list[Row]:
     text = markdown(cells, footer(python, args.rounds, args.scale))
     print(json.dumps([row.as_json() for row in rows]) if args.json else text)
     if args.write:
-        write_between(ROOT / "README.md", text, START, END)
+        write_between(ROOT / "docs" / "compared.md", text, START, END)
     return rows
 
 
@@ -309,7 +309,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains this text")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs, about 2 GB")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--write", action="store_true", help="write the table to README.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/compared.md")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     args = parser.parse_args(argv)
     rows = run(args)

@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/megatron.py                       create an environment on the first run
     python asv_benchmarks/peers/megatron.py --peer-python PATH    use a Python that has megatron-core==0.16.1 and torch
-    python asv_benchmarks/peers/megatron.py --write               write the table to docs/measured.md
+    python asv_benchmarks/peers/megatron.py --write               write the table to docs/compared.md
     python asv_benchmarks/peers/megatron.py --documents 100000    a quick check
 
 Each run is a new process that reads batches of 8 samples of 2,048 tokens on one core; rounds alternate, and the best
@@ -169,7 +169,7 @@ def run(args: argparse.Namespace) -> list[Row]:
     text = markdown([list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)], footer(args))
     print(text)
     if args.write:
-        write_between(ROOT / "docs" / "measured.md", text, START, END)
+        write_between(ROOT / "docs" / "compared.md", text, START, END)
     return rows
 
 
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs, about 2 GB")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/measured.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/compared.md")
     args = parser.parse_args(argv)
     failed = [row for row in run(args) if not row.is_met]
     for row in failed:

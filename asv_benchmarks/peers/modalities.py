@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/modalities.py                       create an environment on the first run
     python asv_benchmarks/peers/modalities.py --peer-python PATH    use a Python that has modalities==0.5.0
-    python asv_benchmarks/peers/modalities.py --write               write the table to README.md
+    python asv_benchmarks/peers/modalities.py --write               write the table to docs/compared.md
     python asv_benchmarks/peers/modalities.py --only pack --mib 64  select rows, use more text
 
 Each side runs in its own interpreter, after imports and a warm-up on small inputs; rounds alternate, and the best round
@@ -179,7 +179,7 @@ def run(args: argparse.Namespace) -> list[Row]:
             shutil.rmtree(folder)
     print(json.dumps([row.as_json() for row in rows]) if args.json else text)
     if args.write:
-        write_between(ROOT / "README.md", text, START, END)
+        write_between(ROOT / "docs" / "compared.md", text, START, END)
     return rows
 
 
@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input contain this text")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one answer; the peer can deadlock")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--write", action="store_true", help="write the table to README.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/compared.md")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     args = parser.parse_args(argv)
     rows = run(args)

@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/plans.py                       create an environment on the first run
     python asv_benchmarks/peers/plans.py --peer-python PATH    use a Python that has trl and ai2-olmo-core
-    python asv_benchmarks/peers/plans.py --write               write the table to docs/packing-plans.md
+    python asv_benchmarks/peers/plans.py --write               write the table to docs/compared.md
 
 Each system runs in a process of its own, after imports, and reads the documents in its own form: TRL an Arrow table,
 OLMo-core an array in which it looks for EOS tokens, fastpack a packed file. Only TRL copies the tokens. Rows are equal
@@ -129,7 +129,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer-python", help="a Python that has trl and ai2-olmo-core")
     parser.add_argument("--documents", type=int, default=100_000)
-    parser.add_argument("--write", action="store_true", help="write the table to docs/packing-plans.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/compared.md")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--seq-len", type=int, help=argparse.SUPPRESS)
@@ -162,7 +162,7 @@ def main() -> int:
     table = markdown(cells, footer)
     print(table)
     if args.write:
-        write_between(_ROOT / "docs" / "packing-plans.md", table, _START, _END)
+        write_between(_ROOT / "docs" / "compared.md", table, _START, _END)
     return int(is_missed)
 
 

@@ -21,6 +21,7 @@ from fastpack.cli.packing_json import (
     Seconds,
     Written,
 )
+from fastpack.inspection.compare_types import CompareJson
 from fastpack.inspection.facts import FACTS, Count, DTypes, Minimum
 from fastpack.inspection.plan_types import PlanJson
 from fastpack.inspection.preview_types import (
@@ -311,6 +312,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "bench": (BenchJson,),
     "chat": (ChatJson, ChatPackJson, PlannedPacksJson, TaskJson),
     "chunk": (EditJson, TaskJson),
+    "compare": (CompareJson,),
     "convert": (ConvertJson,),
     "completion": (CompletionJson,),
     "doctor": (DoctorJson,),

@@ -19,7 +19,7 @@ EPILOG = "example: fastpack quickstart        (real text on this machine -> inde
 GROUPS = {  # title in the help -> commands
     "set up": ("quickstart", "init", "doctor", "completion"),
     "pack text": ("pack", "chat", "index"),
-    "inspect and check": ("info", "preview", "report", "verify", "repair"),
+    "inspect and check": ("info", "preview", "report", "compare", "verify", "repair"),
     "edit and convert token files": ("merge", "shuffle", "chunk", "filter", "convert"),
     "prepare images, audio and video": ("prepare", "prepare-media", "fix-duplicates", "mount"),
     "train": ("plan", "validate", "bench", "trace"),
@@ -36,6 +36,7 @@ COMMANDS = {  # module of the commands -> their names: the listed one, then thos
     "info": ("info",),
     "preview": ("preview",),
     "report": ("report",),
+    "compare": ("compare",),
     "verify": ("verify", "lint"),
     "repair": ("repair",),
     "merge": ("merge", "merge_packed_data"),
@@ -98,6 +99,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.preview import add_commands
         case "report":
             from fastpack.cli.report import add_commands
+        case "compare":
+            from fastpack.cli.compare import add_commands
         case "trace":
             from fastpack.cli.trace import add_commands
         case "mount":

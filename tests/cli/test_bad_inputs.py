@@ -29,6 +29,7 @@ CALLS = {
     "fix-duplicates": "fix-duplicates X OUT/y",
     "info": "info X",
     "report": "report X -o OUT/x.html",
+    "compare": "compare X X",
     "validate": "validate X",
     "verify": "verify X",
     "repair": "repair X -o OUT/x.pbin",
