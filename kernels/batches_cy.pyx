@@ -31,6 +31,17 @@ cdef inline uint32_t pack_block(
     return bits
 
 
+cdef uint32_t pair(const token_t *tokens, Py_ssize_t n, wide_t *input_ids, wide_t *labels) noexcept nogil:
+    """Write input_ids and labels of a row, block by block as `pack`."""
+    cdef Py_ssize_t start = 0
+    cdef uint32_t bits = 0
+    while start + FUSED <= n:
+        bits |= widen(tokens + start, FUSED, input_ids + start) | widen(tokens + start + 1, FUSED, labels + start)
+        start += FUSED
+    bits |= widen(tokens + start, n - start, input_ids + start)
+    return bits | widen(tokens + start + 1, n - start, labels + start)
+
+
 cdef uint32_t pack(
     const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *input_ids, wide_t *labels, wide_t *doc_ids
 ) noexcept nogil:
@@ -59,16 +70,19 @@ cdef inline void number(
         position_ids[i] = <wide_t> (i - opened)
 
 
-cdef void mark_and_place(
-    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *labels, wide_t *doc_ids,
+cdef uint32_t pack_and_place(
+    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *input_ids, wide_t *labels, wide_t *doc_ids,
     wide_t *position_ids
 ) noexcept nogil:
-    """Write -100 over the labels after an EOS, and the doc_ids and position_ids of a row."""
+    """As `pack`, and write the position_ids of the row."""
     cdef Py_ssize_t i, stop, written, opened = 0, start = 0
     cdef wide_t document = 0
+    cdef uint32_t bits = 0
     while start < n:
         stop = min(start + <Py_ssize_t> BLOCK, n)
         written = start
+        bits |= widen(tokens + start, stop - start, input_ids + start)
+        bits |= widen(tokens + start + 1, stop - start, labels + start)
         if has_eos and has(tokens + start, stop - start, eos):
             for i in range(start, stop):
                 if tokens[i] == eos:
@@ -78,6 +92,7 @@ cdef void mark_and_place(
                     opened = written = i + 1
         number(doc_ids, position_ids, written, stop, document, opened)
         start = stop
+    return bits
 
 
 cdef struct Task:
@@ -107,14 +122,16 @@ cdef int fill(const token_t *tokens, wide_t *input_ids, Task *task) noexcept nog
         if row < 0 or row >= task.n_rows:
             return OUTSIDE
         start = row * n
-        if doc_ids != NULL and position_ids == NULL:
+        if labels == NULL:
+            bits |= widen(tokens, n, input_ids + start)
+        elif doc_ids == NULL:
+            bits |= pair(tokens, n, input_ids + start, labels + start)
+        elif position_ids == NULL:
             bits |= pack(tokens, n, eos, has_eos, input_ids + start, labels + start, doc_ids + start)
-            continue
-        bits |= widen(tokens, n, input_ids + start)
-        if labels != NULL:
-            bits |= widen(tokens + 1, n, labels + start)
-        if position_ids != NULL:
-            mark_and_place(tokens, n, eos, has_eos, labels + start, doc_ids + start, position_ids + start)
+        else:
+            bits |= pack_and_place(
+                tokens, n, eos, has_eos, input_ids + start, labels + start, doc_ids + start, position_ids + start
+            )
     return bits >> 31
 
 
