@@ -90,7 +90,8 @@ def test_the_script_runs_and_continues(
         (state,) = here.glob("*.state.json")
         assert json.loads(state.read_text())["elastic"]["run"]["samples"] == 2 * 50 * 4
     else:
-        assert [line.split()[1] for text in printed for line in text.splitlines()] == [f"{step}:" for step in range(0, 100, 10)]
+        steps = [line.split()[1] for text in printed for line in text.splitlines()]
+        assert steps == [f"{step}:" for step in range(0, 100, 10)]
 
 
 def test_enter_takes_the_defaults(here: Path) -> None:
