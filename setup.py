@@ -27,7 +27,10 @@ DIRECTIVES = {
 }
 SDIST_EXTRAS = (
     "CHANGELOG.md",
+    "CITATION.cff",
     "CONTRIBUTING.md",
+    "SECURITY.md",
+    "recipe/recipe.yaml",
     ".ci/*",
     ".github/workflows/*.yml",
     "docs/*",
