@@ -37,6 +37,7 @@ SDIST_EXTRAS = (
     "docs/_extensions/*.py",
     "kernels/**/*.h",
     "kernels/**/*.pxi",
+    "examples/*.ipynb",
     "examples/*.py",
     "tests/**/*.py",
     "tests/golden/**/*",
