@@ -102,7 +102,7 @@ class WindowDataset(NumberedFiles, RowDataset):
             If an index is out of range.
         """
         self._check_open()
-        self._windows.will_need(item_numbers(indices), self._negative)
+        self._windows.will_need(indices, self._negative)
 
     def close(self) -> None:
         """Release the mappings; closing twice is allowed. Batches that were returned stay valid."""

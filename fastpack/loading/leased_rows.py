@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from fastpack.datasets.outputs import WHOLE_OUTPUTS, Allocate, Outputs
 from fastpack.datasets.row_format import WINDOWS
 
 PAIR = ("input_ids", "labels")
+
+Kinds: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]] | None]  # shapes and dtypes by name
 
 
 class LeasedRows:
@@ -29,7 +31,7 @@ class LeasedRows:
     def __init__(self, dataset: RowDataset, arguments: Mapping[str, Any], lease: Allocate, in_windows: bool) -> None:
         self._dataset, self._arguments, self._lease, self._in_windows = dataset, arguments, lease, in_windows
         self._whole = any(name in arguments.get("outputs", ()) for name in WHOLE_OUTPUTS)
-        self._known: tuple[int, dict[str, Any]] = (-1, {})  # the number of rows, and each array's shape and dtype
+        self._known: tuple[int, Kinds] = (-1, {})  # the number of rows, and their arrays
 
     def allocate(self, numbers: npt.NDArray[np.int64]) -> Outputs:
         """Return arrays for these samples; they are like those of the batch before, if that had as many."""
@@ -40,15 +42,15 @@ class LeasedRows:
         lease = self._lease
         return {name: None if kind is None else lease(*kind) for name, kind in kinds.items()}
 
-    def _kinds(self, n_rows: int) -> dict[str, Any]:
+    def _kinds(self, n_rows: int) -> Kinds:
         dataset = self._dataset
         out = dataset.new_outputs(n_rows, **self._arguments)
         dataset._require_documents(out)
-        kinds = {name: None if array is None else (array.shape, array.dtype) for name, array in out.items()}
+        kinds: Kinds = {name: None if array is None else (array.shape, array.dtype) for name, array in out.items()}
         if self._in_windows:
-            (_, length), dtype = kinds["input_ids"]
+            tokens = out["input_ids"]
             others = {name: kind for name, kind in kinds.items() if name not in PAIR}
-            kinds = {WINDOWS: ((n_rows, length + 1), dtype), **others}
+            kinds = {WINDOWS: ((n_rows, tokens.shape[1] + 1), tokens.dtype), **others}
         return kinds
 
     def fill(self, numbers: npt.NDArray[np.int64], out: Outputs) -> None:
@@ -81,4 +83,5 @@ def why_not_shared(dataset: Any, arguments: Mapping[str, Any] | None) -> str | N
 
 def has_rows(dataset: Any) -> bool:
     """Return whether a dataset is one of fastpack's, with samples, whose `fill` no subclass replaces."""
-    return isinstance(dataset, RowDataset) and len(dataset) > 0 and type(dataset).fill.__module__.startswith("fastpack.")
+    own = isinstance(dataset, RowDataset) and type(dataset).fill.__module__.startswith("fastpack.")
+    return own and len(dataset) > 0

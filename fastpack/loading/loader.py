@@ -15,7 +15,7 @@ from fastpack.loading.buffers import BufferPool
 from fastpack.loading.context_parallel import CpLayout, default_sampler
 from fastpack.loading.fetch import BatchOptions, Fetch, make_fetch, warm_kernels
 from fastpack.loading.loader_position import LoaderPosition
-from fastpack.loading.producer import Producer
+from fastpack.loading.producer import Pace, Producer
 from fastpack.loading.protocols import BatchDataset, LoaderOptions
 from fastpack.loading.run_control import RunControl
 from fastpack.loading.run_record import BatchPlan
@@ -203,6 +203,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self._attach_lock()
         self._pool = self._make_pool()
         self._producers: list[Producer] = []  # the current one, if any
+        self._pace = Pace()
         self._apply_exclusions()
         # The thread refers to its producer only: a loader that is garbage collected ends its thread.
         weakref.finalize(self, _end_all, self._producers).atexit = False
@@ -248,7 +249,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
 
     def _new_producer(self, plan: BatchPlan) -> Producer:
         hint = self._fetch.will_need or as_batch_dataset(self.dataset).will_need
-        return Producer(plan, self._fetch, self.prefetch, hint)
+        return Producer(plan, self._fetch, self.prefetch, hint, pace=self._pace)
 
     def _record(self, plan: BatchPlan) -> None:
         self._progress.plan()
@@ -363,7 +364,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         _end_all(self._producers)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_pool", "_fetch", "_producers", "_lock", "_batch_plan")
+        left_out = ("_pool", "_fetch", "_producers", "_pace", "_lock", "_batch_plan")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ before a fork (a forked child has no copy of it, and would inherit a lock that i
 starts it again where it was.
 
 Waking the thread and receiving its batch takes 30 to 80 us of CPU. A loop that does nothing between two batches has
-nothing to overlap with that: after HURRIED such batches in a row it makes batches itself, until it takes longer again.
+nothing to overlap with that: after HURRIED such batches it makes batches itself, until it takes longer again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from fastpack.loading.fetch import Fetch
 PATIENCE = 5.0  # seconds to wait for a batch in production, before a fork and at exit
 QUICK = 1e-4  # seconds between two requests below which the thread gains less than it costs
 SLOW = 2e-3  # seconds to wait for a batch above which that cost does not matter
-HURRIED = 32  # quick requests in a row; a loop that takes several batches per step has fewer
+HURRIED = 64  # a step may take several batches: so many quick intervals more than others, each of those counted as
+CALMING = 32
 
 
 class ProducedBatch(NamedTuple):
@@ -35,6 +36,27 @@ class ProducedBatch(NamedTuple):
     number: int
     batch: Any
     error: BaseException | None = None
+
+
+class Pace:
+    """How fast a loop takes its batches, over all producers of a loader."""
+
+    def __init__(self) -> None:
+        self._quick, self._began, self._returned = 0, 0.0, 0.0
+
+    def request(self) -> bool:
+        """Note a request for a batch; return whether the loop is hurried."""
+        self._began = perf_counter()
+        self._count(self._began - self._returned < QUICK)
+        return self._quick >= HURRIED
+
+    def receive(self) -> None:
+        """Note that the request got its batch."""
+        self._returned = perf_counter()
+        self._count(self._returned - self._began < SLOW)
+
+    def _count(self, quick: bool) -> None:
+        self._quick = min(self._quick + 1, 4 * HURRIED) if quick else max(0, self._quick - CALMING)
 
 
 class StopRequest:
@@ -56,6 +78,8 @@ class Producer:
         The number of batches that may wait; 0 produces each on request, without a thread.
     hint
         Called with the samples of each batch, `lookahead` batches before they are fetched.
+    pace
+        The pace of the loop so far.
     """
 
     def __init__(
@@ -65,6 +89,7 @@ class Producer:
         prefetch: int,
         hint: Callable[[Any], object] | None = None,
         lookahead: int = 2,
+        pace: Pace | None = None,
     ) -> None:
         self._plan, self.fetch, self._hint = plan, fetch, hint
         self._lookahead = lookahead if hint else 0
@@ -73,7 +98,7 @@ class Producer:
         self._permits: SimpleQueue[bool] = SimpleQueue()  # True: produce one more batch; False: check the stop request
         self._prefetch, self._permitted = prefetch, 0  # `_permitted`: permits whose batch was not received; 0: it idles
         self._plan_error: BaseException | None = None
-        self._quick, self._returned = 0, 0.0  # quick requests so far, and when the last one returned
+        self._pace = pace or Pace()
         self._thread: threading.Thread | None = None
         self._stop = StopRequest()
         self._settled = True  # False: the next batch is not produced ahead, because the plan may change again
@@ -90,16 +115,10 @@ class Producer:
         if not self._prefetch:
             produced = self._make()
         else:
-            began = perf_counter()
-            if began - self._returned > QUICK:
-                self._quick = 0
-            hurried = self._quick >= HURRIED
-            if not self._settled or (hurried and not self._permitted):
-                produced = self._make()
-            else:
-                produced = self._receive(hurried)
-            self._returned = perf_counter()
-            self._quick = self._quick + 1 if self._returned - began < SLOW else 0
+            hurried = self._pace.request()
+            makes = not self._settled or (hurried and not self._permitted)
+            produced = self._make() if makes else self._receive(hurried)
+            self._pace.receive()
         self._settled = True
         if produced is None or produced.error is None:
             return produced
@@ -209,8 +228,10 @@ class Producer:
                 return
             self._coming.append(planned)
             if self._hint is not None:
-                with suppress(Exception):  # only a hint: a faulty sample raises when it is fetched
+                try:  # noqa: SIM105 - `suppress` takes 0.5 us
                     self._hint(planned[1])
+                except Exception:  # only a hint: a faulty sample raises when it is fetched
+                    pass
 
     def _described(self, error: BaseException) -> BaseException:
         if self._coming:

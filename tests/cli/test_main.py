@@ -162,3 +162,24 @@ def test_former_names_of_options_are_accepted() -> None:
     words = ["merge", "a", "b", "--part-bytes", "5", "--parts_folder", "x", "--file_existence_policy", "override"]
     args = build_parser("merge").parse_args(words)
     assert (args.task_bytes, args.task_folder, args.if_exists) == (5, "x", "overwrite")
+
+
+def test_the_process_ends_with_the_exit_code_after_exit_functions_and_all_output(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    code = (
+        "import atexit, sys; from fastpack.cli.process import run; sys.argv = ['fastpack', *sys.argv[1:]]\n"
+        "atexit.register(print, 'at exit')\n"
+        "run()"
+    )
+    done = run_python(code, "index", str(tmp_path / "a.jsonl"))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "at exit")
+    assert run_python(code, "verify", str(tmp_path / "none.pbin")).returncode == 1
+    assert run_python(code, "nonsense").returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
+def test_a_full_standard_output_is_a_failure_of_the_process(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    done = run_process(["sh", "-c", f"{' '.join(FASTPACK)} index {tmp_path / 'a.jsonl'} --json > /dev/full"])
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
