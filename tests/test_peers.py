@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import fastpack
 from fastpack import PackedFile, read_raw_index
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,7 +24,7 @@ def peers() -> Iterator[None]:
     sys.path.insert(0, str(ROOT / "asv_benchmarks"))
     yield
     sys.path.remove(str(ROOT / "asv_benchmarks"))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "peers"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("peers", "commands")]:
         del sys.modules[name]
 
 
@@ -237,3 +238,36 @@ def test_a_table_goes_to_the_page_with_its_markers(tmp_path: Path, monkeypatch: 
     assert json.loads((tmp_path / "results.json").read_text()) == {"x": {"conditions": "footer", "rows": {"r": 1}}}
     with pytest.raises(ValueError, match=r"peers:y --> is in 0 pages"):
         command.publish(args, "y", ["a"], [["1"]], "footer")
+
+
+def test_tokenise_compares_the_documents_of_both_outputs(tmp_path: Path) -> None:
+    from peers.tokenise import SYSTEMS, _compare_tokens
+
+    assert {system.format for system in SYSTEMS.values()} >= {"datatrove", "megatron", "litdata", "mds", "olmo"}
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in ("a b", "c", "d")))
+    (tmp_path / "b.jsonl").write_text('{"text": "a b"}\n')
+    for name, out in (("a", tmp_path / "ours"), ("b", tmp_path / "theirs")):
+        out.mkdir()
+        fastpack.pack(tmp_path / f"{name}.jsonl", out / "a.ds", tokenizer="bytes", format="datatrove")
+    system, ours = SYSTEMS["datatrove"], tmp_path / "ours" / "a.ds"
+    assert _compare_tokens(system, tmp_path / "ours", ours) == "yes"
+    assert _compare_tokens(system, tmp_path / "theirs", ours) == "no: 1 of 3 documents"
+
+
+def test_the_side_of_fastpack_measures_further_text(tmp_path: Path) -> None:
+    from peers.tokenise_side import cpu_seconds, measure
+
+    before = cpu_seconds()
+    runs: list[str] = []
+    assert measure(lambda _, source: runs.append(source), str(tmp_path), ["small", "large"]) >= 0
+    assert runs == ["small", "large", "small", "large"]
+    assert cpu_seconds() >= before
+
+
+def test_rows_of_whole_commands_know_their_targets() -> None:
+    from commands import Row
+
+    assert Row("more", 1.9, "x", 1.8).is_met
+    assert not Row("more", 1.7, "x", 1.8).is_met
+    assert not Row("less", 23.0, "ms", 22).is_met
+    assert Row("any", 1.0, "s").cells() == ["any", "**1.00** s", "-"]

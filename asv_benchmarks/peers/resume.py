@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"imports; the whole process has them. The best of {args.rounds} rounds. The right batch is that of a run that "
         "did not stop, compared at this sample."
     )
-    publish(args, "resume", HEADER, rows, footer, {"rows": {TITLES[loop]: one for loop, one in found.items()}})
+    publish(args, "resume", HEADER, rows, footer, {"rows": {TITLES[k]: v for k, v in found.items()}, "at": at})
     return int(not all(one["is_right"] for one in found.values()))
 
 
