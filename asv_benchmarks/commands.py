@@ -28,8 +28,8 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from markdown_tables import markdown, write_between  # noqa: E402
+from peers.command import processor  # noqa: E402
 from peers.inputs import EOD, sources, text_lines, train_tokenizer, write_lines  # noqa: E402
-from peers.modalities import processor  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 START, END = "<!-- commands -->", "<!-- /commands -->"
