@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/tokenise.py                              create an environment for each on the first run
     python asv_benchmarks/peers/tokenise.py --peer-python mds=PATH ...   use Pythons that have the systems
-    python asv_benchmarks/peers/tokenise.py --only litdata --write       write the table to docs/measured.md
+    python asv_benchmarks/peers/tokenise.py --only litdata --write       write the table to the page with its markers
 
 Each run is a new process with one worker, measured as a whole: CPU seconds of its process tree, wall seconds, peak
 memory. fastpack writes the same format as the system of the row. In the rows with gigatoken, the system's writer gets
@@ -16,13 +16,11 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +30,11 @@ import fastpack
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from markdown_tables import markdown, write_between  # noqa: E402
-
+from peers.command import CACHE, HERE, machine, publish, run_folder  # noqa: E402
 from peers.inputs import EOD, sources, text_lines, train_tokenizer, write_lines  # noqa: E402
-from peers.modalities import processor  # noqa: E402
 from peers.processes import make_peer  # noqa: E402
 from peers.table import shown  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpack"
-START, END = "<!-- peers:tokenise -->", "<!-- /peers:tokenise -->"
 HEADER = (
     "job",
     "its CPU / wall / peak",
@@ -259,7 +251,7 @@ def _documents(path: Path, format: str) -> list[bytes]:
 def footer(args: argparse.Namespace, comparison: Comparison) -> str:
     size = comparison.sources[0].stat().st_size / 1e6
     return (
-        f"{processor()}; Python {platform.python_version()}. {size:.0f} MB of JSON Lines, a byte-level BPE tokenizer "
+        f"{machine()}. {size:.0f} MB of JSON Lines, a byte-level BPE tokenizer "
         f"of {N_ENTRIES:,} entries, both of Python's standard library; one worker. Whole processes, the best of "
         f"{args.rounds} rounds in turn; fastpack with gigatoken, whose proof it has kept. Without fixed cost: the CPU "
         f"of {LARGE - 1} times as much further text, in a process that has already done the same. datatrove, nanoGPT's "
@@ -275,18 +267,13 @@ def run(args: argparse.Namespace) -> list[Row]:
         system = SYSTEMS[name]
         pythons.setdefault(name, "") or make_peer(CACHE / f"tokenise-{name}", system.requirements, torch=system.torch)
         pythons[name] = pythons[name] or str(CACHE / f"tokenise-{name}" / "bin" / "python")
-    folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-", dir=args.folder))
-    try:
+    with run_folder(args) as folder:
         comparison = Comparison(folder, args.mib, args.rounds, pythons)
         comparison.warm()
         rows = [comparison.compare(name, engine) for name in names for engine in SYSTEMS[name].titles]
         below = footer(args, comparison)
-    finally:
-        shutil.rmtree(folder)
-    text = markdown([list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)], below)
-    print(text)
-    if args.write:
-        write_between(args.page, text, START, END)
+    results = {row.title: asdict(row) for row in rows}
+    publish(args, "tokenise", HEADER, [row.cells() for row in rows], below, {"rows": results})
     return rows
 
 
@@ -297,8 +284,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--mib", type=float, default=10, help="size of the text in MiB (default: 10)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs and outputs, about 500 MB")
-    parser.add_argument("--write", action="store_true", help="write the table to the page")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "measured.md", help="default: docs/measured.md")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
+    parser.add_argument("--write", action="store_true", help="write the table to the page with its markers")
     rows = run(parser.parse_args(argv))
     for row in rows:
         if row.failure is not None:
