@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 import fastpack
 from fastpack.analysis.options import InspectOptions
 from fastpack.cli import main
+from fastpack.inspection.curation.look import Source
 from fastpack.inspection.page import draw_page
-from fastpack.inspection.report_data import MAX_BARS, SEQ_LENS, Source, gather
+from fastpack.inspection.report_data import MAX_BARS, SEQ_LENS, gather
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PACKED = GOLDEN / "modalities" / "pbin" / "docs_bpe2000.pbin"
@@ -52,15 +54,22 @@ class Page(HTMLParser):
         identities = [attrs["id"] for _, attrs in self.elements if "id" in attrs]
         assert len(identities) == len(set(identities))
         for tag, attrs in self.elements:
-            assert tag not in ("script", "img", "iframe", "object", "embed", "base", "form")
+            assert tag not in ("script", "iframe", "object", "embed", "base", "form", "a")
             assert not [name for name in attrs if name.startswith("on")]
             assert attrs.get("href", "data:,") == "data:,"
-            assert "src" not in attrs
+            assert (attrs.get("src") or "data:image/jpeg;base64,").startswith("data:image/jpeg;base64,")
+            assert tag != "img" or attrs["alt"]
             if tag == "svg" and "aria-hidden" not in attrs:
                 assert attrs["role"] == "img"
                 assert set((attrs["aria-labelledby"] or "").split()) <= set(identities)
         assert "url(" not in "".join(self.texts)
         assert "@import" not in "".join(self.texts)
+        policy = [attrs["content"] for _, attrs in self.elements if attrs.get("http-equiv")]
+        assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+        levels = [int(tag[1]) for tag, _ in self.elements if tag in ("h1", "h2", "h3")]
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+        assert {"header", "main", "footer"} <= {tag for tag, _ in self.elements}
         assert "viewport" in [attrs.get("name") for tag, attrs in self.elements if tag == "meta"]
 
 
