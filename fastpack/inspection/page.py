@@ -104,6 +104,9 @@ def _sources(numbers: dict[str, Any]) -> str:
         for one in sources[:_MAX_SOURCES]
     ]
     text = f"{whole(len(sources))} of them" + _limited(len(sources))
+    if (across := numbers["across"]) is not None:
+        share = percent(across["share"])
+        text += f" {whole(across['documents'])} documents ({share}) are equal to one of an earlier dataset."
     head = ["Name", "Kind", "Documents", "Tokens", "On disk", "Files"]
     return section("The datasets", text, table("What each dataset holds", head, rows))
 

@@ -151,6 +151,7 @@ def test_several_sources(tmp_path: Path) -> None:
     numbers = fastpack.report([one, two], tmp_path / "page.html").numbers
     assert numbers is not None
     assert numbers["across"] == {"documents": 2, "share": 2 / 6}
+    assert "2 documents (33.3\u00a0%) are equal to one of an earlier dataset." in (tmp_path / "page.html").read_text()
     lines = write_lines(tmp_path / "a.jsonl", [{"text": "x"}])
     mixed = fastpack.report([one, lines], tmp_path / "mixed.html").numbers
     assert mixed is not None
