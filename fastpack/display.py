@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import Field
@@ -156,6 +155,8 @@ def _cell(value: Any) -> str:
         return _list([f"{_plain(key)}: {_plain(item)}" for key, item in list(value.items())[:_ITEMS]], len(value))
     if _is_collection(value):
         return _list([_plain(item) for item in list(value)[:_ITEMS]], len(value))
+    import html
+
     return html.escape(_plain(value))
 
 
@@ -163,6 +164,8 @@ def _list(texts: Sequence[str], n_items: int) -> str:
     if not n_items:
         return "0"
     more = [f"and {n_items - len(texts):,} more"] if n_items > len(texts) else []
+    import html
+
     return "<br>".join(html.escape(text) for text in [*texts, *more])
 
 

@@ -355,3 +355,18 @@ def test_read_only_arrays_cause_no_warning(shards: Path) -> None:
         warnings.simplefilter("error")
         packed(shards)[0]
         packed(shards).batch([0])
+
+
+def test_views_of_one_array_stay_views(shards: Path) -> None:
+    dataset = fastpack.torch.MemoryMappedDataset(shards, 33)
+    for dtype, n_bytes in (("int64", 8), ("int32", 4)):
+        shared = next(iter(fastpack.torch.StatefulDataLoader(dataset, 4, dtype=dtype)))
+        other = next(iter(fastpack.torch.StatefulDataLoader(dataset, 4, dtype=dtype, share_memory=False)))
+        assert shared["labels"].data_ptr() == shared["input_ids"].data_ptr() + n_bytes
+        assert other["labels"].is_contiguous()
+        for name in ("input_ids", "labels"):
+            assert torch.equal(shared[name], other[name])
+            assert torch.equal(shared[name].reshape(-1), other[name].view(-1))
+    masked = fastpack.torch.MemoryMappedDataset(shards, 33, "*.npy", True, 0)
+    with pytest.raises(ValueError, match="share_memory=True is not possible"):
+        fastpack.torch.StatefulDataLoader(masked, 4, share_memory=True)

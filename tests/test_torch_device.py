@@ -54,6 +54,13 @@ class StandIn:
         self.queued.append(copy_now)
         return target
 
+    def contiguous(self, view: Any) -> Any:
+        if view.is_contiguous():
+            return view
+        target = torch.full(view.shape, -1, dtype=view.dtype)
+        self.queued.append(lambda: target.copy_(view))
+        return target
+
     def record(self) -> Any:
         return StandInEvent(self, len(self.queued))
 
@@ -229,3 +236,17 @@ def test_the_measuring_script_runs() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| fastpack, widened |") == 2
+
+
+@pytest.mark.parametrize("widen", [False, True])
+def test_one_array_is_copied_and_cut_on_the_device(tmp_path: Path, stand_in: StandIn, widen: bool) -> None:
+    np.save(tmp_path / "plain.npy", np.arange(33 * 64, dtype=np.uint16))
+    plain = fastpack.torch.MemoryMappedDataset(tmp_path, 33)
+    expected = [*loader(plain, share_memory=False)]
+    found = []
+    for batch in loader(plain, device="cuda", widen=widen):
+        assert batch["labels"].is_contiguous()
+        found.append({name: tensor.clone() for name, tensor in batch.items()})
+    assert_equal(found, expected)
+    assert {block.nbytes for block in stand_in.blocks} == {4 * 33 * (4 if widen else 8)}
+    assert not stand_in.staged

@@ -54,7 +54,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "chat",
         run=run_chat,
         aliases=("prepare_instruction_tuning_data",),
-        help="turn conversations into tokens by a chat template, with a loss mask (needs the extra chat)",
+        help="turn conversations into tokens and a loss mask",
+        about="Turn conversations into tokens by a chat template, with a loss mask (needs the extra chat).",
         example="fastpack chat chats.jsonl --tokenizer DIR -o sft.pbin",
     )
     parser.add_argument(

@@ -30,7 +30,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "compare",
         run=run_compare,
-        help="compare two versions of a corpus: documents added, removed and changed, lengths, tokens",
+        help="compare two versions of a corpus",
+        about="Compare two versions of a corpus: documents added, removed and changed, lengths, tokens.",
         example="fastpack compare v1.jsonl v2.jsonl --id-field id",
     )
     what = "a token file, JSON Lines, Parquet, Arrow, CSV, TSV or text file, a folder or a pattern of such files"

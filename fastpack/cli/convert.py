@@ -27,7 +27,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "convert",
         run=run_convert,
-        help="convert token files between the formats of fastpack, Megatron, datatrove, OLMo, llm.c, litData and MDS",
+        help="convert token files between formats",
+        about="Convert token files between the formats of fastpack, Megatron, datatrove, OLMo, llm.c, litData and MDS.",
         example="fastpack convert corpus.pbin -o corpus --to megatron",
     )
     parser.add_argument(

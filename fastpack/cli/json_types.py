@@ -286,6 +286,16 @@ class QuickstartJson(TypedDict):
     files: Annotated[QuickstartFiles | None, "the files; null if they were in a temporary folder, which is removed"]
 
 
+class InitJson(TypedDict):
+    """a starter script"""
+
+    path: Annotated[str, "the script"]
+    data: Annotated[str | None, "the data that it packs; null if the script was kept"]
+    tokenizer: Annotated[str | None, "the tokenizer; null if the script was kept"]
+    framework: Annotated[Literal["torch", "numpy"] | None, "the framework; null if the script was kept"]
+    written: Written
+
+
 class RepairJson(TypedDict):
     """a repaired file"""
 
@@ -309,6 +319,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "fetch": (FetchJson,),
     "filter": (EditJson,),
     "fix-duplicates": (FixDuplicatesJson,),
+    "init": (InitJson,),
     "index": (IndexJson, IndicesJson, PlannedIndicesJson, RepairedIndexJson, TaskJson),
     "info": tuple(dict.fromkeys(FACTS.values())),
     "manifest": (ManifestJson,),

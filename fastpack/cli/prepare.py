@@ -43,7 +43,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "prepare",
         run=run_prepare,
-        help="index a WebDataset's tar shards, a JSONL dataset or a metadataset's joins as Megatron-Energon does",
+        help="index the tar shards of a WebDataset",
+        about="Index a WebDataset's tar shards, a JSONL dataset or a metadataset's joins as Megatron-Energon does.",
         example="fastpack prepare DIR --non-interactive --split-ratio 8,1,1        (or: fastpack prepare x.jsonl)",
     )
     parser.add_argument("path", metavar="PATH", help="a folder with .tar shards, a .jsonl file or a metadataset .yaml")
@@ -56,7 +57,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "prepare-media",
         run=run_prepare_media,
         aliases=("prepare_media",),
-        help="add the sizes of images, and lengths of audio and video, to the index of a WebDataset or of plain files",
+        help="add sizes and lengths of media to the index",
+        about="Add the sizes of images, and lengths of audio and video, to the index of a WebDataset or of plain "
+        "files.",
         example="fastpack prepare-media DIR --media-metadata-by-extension",
     )
     media.add_argument("path", metavar="PATH", help="a prepared WebDataset, or a folder of plain files")

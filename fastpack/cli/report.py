@@ -26,7 +26,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "report",
         run=run_report,
-        help="write an HTML page: sample documents, duplicates, lengths, packing, token ids, files, mixture, warnings",
+        help="write an HTML page about a corpus",
+        about="Write an HTML page: sample documents, duplicates, lengths, packing, token ids, files, mixture, warnings.",
         example="fastpack report corpus.pbin -o report.html",
     )
     parser.add_argument(

@@ -157,6 +157,10 @@ class RowDataset(Dataset):
         """Write sample index[k] into row rows[k] (None: row k) of each of the checked `arrays`."""
         raise NotImplementedError
 
+    def _why_no_windows(self) -> str | None:
+        """Return why `_fill_rows` cannot write WINDOWS, whose labels are input_ids one token later; None if it can."""
+        return f"the labels of a {type(self).__name__} are not its input_ids shifted by one token"
+
     def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
         """Write spans of rows into `arrays`; a subclass that need not fill whole rows for it overrides this."""
         row_format = self._row_format

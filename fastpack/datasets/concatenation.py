@@ -107,6 +107,11 @@ class Concatenation(RowDataset):
         for number, order in _by_dataset(numbers):
             self._row_dataset(number)._fill_rows(local[order], arrays, order if rows is None else rows[order])
 
+    def _why_no_windows(self) -> str | None:
+        sizes = enumerate(pairwise(self._bounds))
+        reasons = (self._row_dataset(number)._why_no_windows() for number, (start, end) in sizes if start < end)
+        return next(filter(None, reasons), None)
+
     def _fill_spans(self, spans: Spans, arrays: Arrays) -> None:
         numbers, local = self._locate_many(self._absolute(spans.samples))
         if self._numbered and DATASET_IDX in arrays:

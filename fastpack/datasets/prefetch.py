@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from fastpack import io as files
 
-# A hint costs 3.5 us, as much as filling a row. So PROBES parts of a batch are checked first, and after CALM_AFTER
-# batches in a row whose pages were in memory only every CALM_INTERVAL-th batch is checked.
-PROBES, CALM_AFTER, CALM_INTERVAL = 4, 8, 8
+# A hint costs 3.5 us, as much as filling a row. So PROBES parts of a batch are checked first, which costs 50 us. After
+# CALM_AFTER batches in a row whose pages were in memory, batches 16 and 32 and every CALM_INTERVAL-th are checked.
+PROBES, CALM_AFTER, CALM_INTERVAL = 4, 8, 64
 
 
 class Prefetch:
@@ -21,7 +21,8 @@ class Prefetch:
     def is_due(self) -> bool:
         """Count a batch; return whether its pages are to be checked."""
         self._calm_batches += 1
-        return self._calm_batches <= CALM_AFTER or self._calm_batches % CALM_INTERVAL == 0
+        calm = self._calm_batches
+        return calm <= CALM_AFTER or calm % CALM_INTERVAL == 0 or calm & (calm - 1) == 0
 
     def hint(self, addresses: npt.NDArray[np.uint64], n_bytes: npt.NDArray[np.int64]) -> None:
         """Hint the OS to read `n_bytes` at each address, unless all probes are in memory."""

@@ -20,6 +20,7 @@ from fastpack.datasets.window_groups import (
 )
 from fastpack.datasets.windows import Windows, chosen_starts, row_numbers
 from fastpack.io import is_remote
+from fastpack.item_numbers import item_numbers
 from fastpack.tokens.flat.shards import not_flat_error
 from fastpack.tokens.manifest.manifest_shards import first_odd
 from fastpack.tokens.token_segment import TokenSegment
@@ -95,9 +96,9 @@ class ReadWindows(Windows):
         """Fill `out` with the tokens of shard `number` from token `start` on."""
         self._read(number, start, out.view(np.uint8))
 
-    def will_need(self, indices: npt.NDArray[np.int64], negative: bool = False) -> None:
+    def will_need(self, indices: Any, negative: bool = False) -> None:
         """Hint the OS, or the block cache of a store, to read these windows."""
-        shards, starts = self.positions(indices, negative)
+        shards, starts = self.positions(item_numbers(indices), negative)
         selector = self._one_selector()
         if selector is not None:
             self.files.will_need_many(shards, starts * selector.itemsize, self.n_tokens * selector.itemsize)

@@ -25,6 +25,7 @@ from fastpack.datasets.outputs import (
 )
 
 DATASET_IDX = "dataset_idx"
+WINDOWS = "windows"  # [B, L + 1]: input_ids and, one token later, labels in one array
 
 
 class OutputOptions(NamedTuple):
@@ -101,6 +102,8 @@ class TokenRows:
 
     def block_in(self, arrays: Arrays) -> str | None:
         """Return the name of the array that takes blocks, if `arrays` is just that."""
+        if WINDOWS in arrays:
+            return WINDOWS
         name = self.block_key
         if name is None or len(arrays) != 1 or name not in arrays:
             return None

@@ -45,6 +45,11 @@ class WindowDataset(NumberedFiles, RowDataset):
         elif self._masks is not None and "labels" in arrays:
             mask_labels(self._masks, self._windows, index, self._negative, arrays["labels"], rows)
 
+    def _why_no_windows(self) -> str | None:
+        if self._eos is not None:
+            return "labels after the end of a document are -100"
+        return None if self._masks is None else "labels are -100 where a loss mask says so"
+
     def _identity(self) -> bytes:
         return self._windows.cumulative.tobytes()
 
@@ -97,7 +102,7 @@ class WindowDataset(NumberedFiles, RowDataset):
             If an index is out of range.
         """
         self._check_open()
-        self._windows.will_need(item_numbers(indices), self._negative)
+        self._windows.will_need(indices, self._negative)
 
     def close(self) -> None:
         """Release the mappings; closing twice is allowed. Batches that were returned stay valid."""

@@ -6,6 +6,7 @@ import functools
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from fastpack.datasets.file_spans import RowSpans, row_spans
 from fastpack.datasets.mapped_shards import LazyOpeners, MappedShards, Mappings, Opener
 from fastpack.datasets.prefetch import Prefetch
 from fastpack.datasets.window_groups import RowNumbers, Tokens, WindowGroup, address_of, copied_group, dtype_selector
+from fastpack.item_numbers import item_numbers
 
 
 class Windows:
@@ -74,8 +76,8 @@ class Windows:
         while self.shards.uniform:
             if mappings.dtype_selector is not None:
                 step_bytes = self.step * mappings.dtype_selector.itemsize
-                rest = addresses[done:]
-                done += kernels.locate_windows(self.cumulative, indices[done:], mappings.bases, step_bytes, rest)
+                rest, of_rest = (indices[done:], addresses[done:]) if done else (indices, addresses)
+                done += kernels.locate_windows(self.cumulative, rest, mappings.bases, step_bytes, of_rest)
             if done == n_rows:
                 return mappings
             index = int(indices[done])
@@ -123,13 +125,13 @@ class Windows:
                 pairs = zip([arrays[k] for k in chosen], starts[chosen].tolist(), strict=True)
                 yield copied_group([array[start : start + self.n_tokens] for array, start in pairs], rows[chosen])
 
-    def will_need(self, indices: npt.NDArray[np.int64], negative: bool = False) -> None:
+    def will_need(self, indices: Any, negative: bool = False) -> None:
         """Hint the OS to read the pages of these windows that are not in memory.
 
-        From the first call on, the OS is advised that the shards are read at random.
+        indices: as for `item_numbers`. From the first call on, the OS is advised that the shards are read at random.
         """
         if self.begin_prefetch():
-            for group in self.groups(indices, negative):
+            for group in self.groups(item_numbers(indices), negative):
                 self.hint(group, np.full(len(group.addresses), self.n_tokens))
 
     def begin_prefetch(self) -> bool:

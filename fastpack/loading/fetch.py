@@ -23,6 +23,7 @@ from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.context_parallel import GLOBAL_OUTPUTS, ContextShare, CpLayout
 from fastpack.loading.default_collate import collate
+from fastpack.loading.leased_rows import LeasedRows, cut_windows, has_rows, why_not_shared
 from fastpack.loading.protocols import BatchDataset
 
 # Compiling the Numba kernels takes a second and saves 0.2 ns per token over the Cython ones: it pays from here on.
@@ -42,10 +43,15 @@ class BatchOptions(NamedTuple):
     context_parallel: tuple[int, int] | None = None
     cp_layout: CpLayout = "zigzag"
     shapes_only: bool = False
+    share_memory: bool | None = None
 
 
-def make_fetch(dataset: Any, options: BatchOptions, pool: BufferPool) -> Fetch:
-    """Return what makes a batch of `dataset`; ValueError if the dataset lacks a requested option."""
+def make_fetch(dataset: Any, options: BatchOptions, pool: BufferPool, cut: bool = True) -> Fetch:
+    """Return what makes a batch of `dataset`; ValueError if the dataset lacks a requested option.
+
+    cut: whether the one array of a loader with share_memory is cut into input_ids and labels.
+    """
+    in_windows = _shares_memory(dataset, options)
     if options.shapes_only:
         return ShapeFetch(dataset, options)
     if options.context_parallel is not None:
@@ -57,12 +63,29 @@ def make_fetch(dataset: Any, options: BatchOptions, pool: BufferPool) -> Fetch:
     if source.fill is None:
         return BatchFetch(dataset, arguments)
 
+    if has_rows(dataset):
+        rows = LeasedRows(dataset, arguments, pool.lease, in_windows)
+        return FillFetch(rows.fill, rows.allocate, options.num_threads, cut_windows if in_windows and cut else None)
+
     def allocate(numbers: npt.NDArray[np.int64]) -> Outputs:
         if isinstance(source, BatchDataset):
             return source.new_outputs(len(numbers), empty=pool.lease, **arguments)
         return source.new_outputs(numbers, arguments, pool.lease)
 
     return FillFetch(source.fill, allocate, options.num_threads)
+
+
+def _shares_memory(dataset: Any, options: BatchOptions) -> bool:
+    """Return whether input_ids and labels are views of one array; ValueError if they must be and cannot."""
+    if options.share_memory is False:
+        return False
+    if options.context_parallel is not None:
+        why: str | None = "context_parallel cuts each row"
+    else:
+        why = why_not_shared(dataset, batch_arguments(dataset, options))
+    if why is not None and options.share_memory:
+        raise ValueError(f"share_memory=True is not possible: {why}. Omit it to get an array for each")
+    return why is None
 
 
 def batch_arguments(dataset: Any, options: BatchOptions) -> dict[str, Any] | None:
@@ -233,8 +256,9 @@ class FillFetch(Fetch):
         fill: Callable[[npt.NDArray[np.int64], Outputs], Any],
         allocate: Callable[[npt.NDArray[np.int64]], Outputs],
         num_threads: int,
+        finish: Callable[[Outputs], Outputs] | None = None,
     ) -> None:
-        self._fill, self._allocate, self._num_threads = fill, allocate, num_threads
+        self._fill, self._allocate, self._num_threads, self._finish = fill, allocate, num_threads, finish
         self._local = threading.local()  # the slicing threads of the thread that makes batches
 
     @contextmanager
@@ -256,7 +280,7 @@ class FillFetch(Fetch):
             self._fill(numbers, out)
         else:
             self._fill_sliced(numbers, out)
-        return out
+        return out if self._finish is None else self._finish(out)
 
     def _fill_sliced(self, numbers: npt.NDArray[np.int64], out: Outputs) -> None:
         bounds = np.linspace(0, len(numbers), self._num_threads + 1).astype(int).tolist()

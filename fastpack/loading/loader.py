@@ -15,7 +15,7 @@ from fastpack.loading.buffers import BufferPool
 from fastpack.loading.context_parallel import CpLayout, default_sampler
 from fastpack.loading.fetch import BatchOptions, Fetch, make_fetch, warm_kernels
 from fastpack.loading.loader_position import LoaderPosition
-from fastpack.loading.producer import Producer
+from fastpack.loading.producer import Pace, Producer
 from fastpack.loading.protocols import BatchDataset, LoaderOptions
 from fastpack.loading.run_control import RunControl
 from fastpack.loading.run_record import BatchPlan
@@ -59,6 +59,9 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     context_parallel, cp_layout
         (rank, size) of this process among those that share each row, and how rows are cut: see the notes. The sampler
         gets the rank and number of such groups (see `ParallelRanks`), so that their members draw the same samples.
+    share_memory
+        Whether input_ids and labels are views of one array [B, L + 1], which halves what is written for each batch. By
+        default they are where labels are not masked. See the notes.
     shapes_only
         Deliver batches whose arrays hold zeros and take no memory, and read no tokens: for ranks that need only the
         shapes, such as middle pipeline stages. Position and state are those of other ranks; dataset_idx is exact.
@@ -70,7 +73,8 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     Raises
     ------
     ValueError
-        If batch_size or num_threads is below 1, prefetch is negative, or the dataset lacks a requested option.
+        If batch_size or num_threads is below 1, prefetch is negative, the dataset lacks a requested option, or
+        share_memory=True is not possible: labels are masked, rows are cut, or samples are collated.
 
     Notes
     -----
@@ -78,6 +82,10 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     to it. Several threads may take batches from one loader: each batch goes to one of them, and `state_dict()` counts
     all. An exception of the dataset is raised in `next`; the following `next` tries that batch again. The loader
     pickles without its buffers and survives a fork.
+
+    With share_memory, labels[:, :-1] and input_ids[:, 1:] are the same memory: writing to one changes the other. Pass
+    share_memory=False to a loop that writes to either in place, or copies it first. Neither array is C-contiguous (use
+    `reshape(-1)`, as `view(-1)` of torch refuses them).
 
     With context_parallel, a batch is this rank's share of the whole one, and only the share is written. "zigzag" cuts
     each row into 2 * size equal chunks, of which rank r gets chunks r and 2 * size - 1 - r (as Megatron); "contiguous"
@@ -119,6 +127,8 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
     num_workers = 0
     prefetch_factor: int | None = None
     drop_last = True
+
+    _cuts_windows = True  # False: batches have input_ids and labels as the one array that they share
 
     @overload
     def __init__(
@@ -168,6 +178,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         context_parallel: tuple[int, int] | None = None,
         cp_layout: CpLayout = "zigzag",
         shapes_only: bool = False,
+        share_memory: bool | None = None,
     ) -> None:
         if prefetch is None:
             prefetch = int(getattr(config, "prefetch_factor", None) or PREFETCH)
@@ -181,7 +192,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
-        self.context_parallel, self.shapes_only = context_parallel, shapes_only
+        self.context_parallel, self.shapes_only, self.share_memory = context_parallel, shapes_only, share_memory
         self.cp_layout: CpLayout = cp_layout
         self._position = LoaderPosition(dataset, self.sampler, batch_size, elastic)
         self._progress, self._exclusions = self._position.progress, {}
@@ -192,6 +203,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         self._attach_lock()
         self._pool = self._make_pool()
         self._producers: list[Producer] = []  # the current one, if any
+        self._pace = Pace()
         self._apply_exclusions()
         # The thread refers to its producer only: a loader that is garbage collected ends its thread.
         weakref.finalize(self, _end_all, self._producers).atexit = False
@@ -202,11 +214,12 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
 
     def _make_fetch(self) -> Fetch:
         """Return what makes a batch; it must not refer to the loader."""
-        return self._masked(make_fetch(self.dataset, self._options(), self._pool))
+        return self._masked(make_fetch(self.dataset, self._options(), self._pool, self._cuts_windows))
 
     def _options(self) -> BatchOptions:
         whole = (self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
-        return BatchOptions(*whole, self.context_parallel, self.cp_layout, self.shapes_only)
+        share_memory = False if self._progress.record.excluded else self.share_memory
+        return BatchOptions(*whole, self.context_parallel, self.cp_layout, self.shapes_only, share_memory)
 
     def __len__(self) -> int:
         return len(self._position.sampler) // self.batch_size
@@ -236,7 +249,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
 
     def _new_producer(self, plan: BatchPlan) -> Producer:
         hint = self._fetch.will_need or as_batch_dataset(self.dataset).will_need
-        return Producer(plan, self._fetch, self.prefetch, hint)
+        return Producer(plan, self._fetch, self.prefetch, hint, pace=self._pace)
 
     def _record(self, plan: BatchPlan) -> None:
         self._progress.plan()
@@ -351,7 +364,7 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         _end_all(self._producers)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_pool", "_fetch", "_producers", "_lock", "_batch_plan")
+        left_out = ("_pool", "_fetch", "_producers", "_pace", "_lock", "_batch_plan")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -116,3 +116,4 @@ class LoaderOptions(TypedDict, total=False):
     context_parallel: tuple[int, int] | None
     cp_layout: CpLayout
     shapes_only: bool
+    share_memory: bool | None

@@ -21,6 +21,7 @@ class RunControl:
     dataset: Any
     sampler: Any
     shapes_only: bool
+    share_memory: bool | None
     _lock: threading.RLock
     _progress: Progress
     _fetch: Fetch
@@ -115,6 +116,8 @@ class RunControl:
             return exclusion.n_documents
 
     def _read_exclusion(self, path: PathLike) -> Exclusion:
+        if self.share_memory:
+            raise ValueError("exclude() masks labels, which share the memory of input_ids: omit share_memory=True")
         exclusion = Exclusion(path, self.dataset)
         if not self.shapes_only and "labels" not in output_names(self.dataset, self._options()):
             raise ValueError(

@@ -152,7 +152,7 @@ class RunRecord:
 
     def is_skipped(self, step: int) -> bool:
         """Return whether a step is not delivered."""
-        return any(first <= step <= last for first, last in self.skips)
+        return bool(self.skips) and any(first <= step <= last for first, last in self.skips)
 
     def count(self, end: int, drawn: Drawn | None, after: int | None = None) -> None:
         """Count the samples up to `end` of the run as delivered, and those from there to `after` as skipped."""

@@ -62,6 +62,7 @@ class HFTokenizer:
         if options.special_tokens:
             _name_special_tokens(self.backend, self.tokens, options.special_tokens)
         _set_truncation_and_padding(loaded, options)
+        self._file = None if options.special_tokens else loaded.file
         self._split: tuple[str, Backend] | None = None  # built when it is needed
 
     @classmethod
@@ -87,8 +88,16 @@ class HFTokenizer:
 
     @cached_property
     def description(self) -> str:
-        """The tokenizer as JSON."""
+        """The tokenizer as JSON, as the library writes it."""
         return self.backend.to_str()
+
+    @property
+    def json(self) -> bytes:
+        """The tokenizer as JSON, as it is in its file if possible: `description` takes 60 ms for 128,000 tokens."""
+        if self._file is None:
+            return self.description.encode()
+        with open(self._file, "rb") as file:
+            return file.read()
 
     @property
     def vocab_size(self) -> int:

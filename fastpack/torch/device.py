@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from fastpack.datasets.row_format import WINDOWS
 from fastpack.loading.buffers import Memory
 from fastpack.loading.fetch import Fetch
+from fastpack.loading.leased_rows import cut_windows
 from fastpack.torch.collators import DatasetBatch
 from fastpack.torch.tensors import torch
 
@@ -38,6 +40,10 @@ class SideStream(Protocol):
         """Queue a copy of a host tensor, converted on the device to `dtype` (None: as it is), and return it."""
         ...
 
+    def contiguous(self, view: Any) -> Any:
+        """Queue a contiguous copy of a view of a tensor on the device, and return it."""
+        ...
+
     def record(self) -> Event:
         """Return an event after all that is queued."""
         ...
@@ -65,6 +71,10 @@ class CudaStream:
         with torch.cuda.stream(self._stream):
             on_device = tensor.to(self._device, non_blocking=True)
             return on_device if dtype is None else on_device.to(dtype)
+
+    def contiguous(self, view: Any) -> Any:
+        with torch.cuda.stream(self._stream):
+            return view.contiguous()
 
     def record(self) -> Event:
         event: Event = self._stream.record_event()
@@ -124,7 +134,10 @@ class DeviceFetch(Fetch):
 
     def __call__(self, indices: Any) -> SentBatch:
         host = self._fetch(indices)
-        sent = SentBatch(map_tensors(host, self._send), self._stream.record())
+        batch = map_tensors(host, self._send)
+        if isinstance(batch, dict) and WINDOWS in batch:
+            batch = map_tensors(cut_windows(batch), self._stream.contiguous)
+        sent = SentBatch(batch, self._stream.record())
         self._in_flight.append(SentBatch(host, sent.event))
         if len(self._in_flight) > MAX_IN_FLIGHT:
             self._in_flight[0].event.synchronize()

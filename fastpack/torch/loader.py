@@ -59,7 +59,9 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
 
     Notes
     -----
-    All other parameters are those of `fastpack.StatefulDataLoader`.
+    All other parameters are those of `fastpack.StatefulDataLoader`. With share_memory, a device gets the one array by
+    one copy, and cuts it into input_ids and labels, each contiguous and with memory of its own. With pin_memory and
+    without a device, the default is share_memory=False: copies of views to a device are not asynchronous.
 
     Examples
     --------
@@ -122,6 +124,7 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         context_parallel: tuple[int, int] | None = None,
         cp_layout: CpLayout = "zigzag",
         shapes_only: bool = False,
+        share_memory: bool | None = None,
         pin_memory: bool | None = None,
         device: Any = None,
         widen: bool = False,
@@ -149,10 +152,13 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
             context_parallel=context_parallel,
             cp_layout=cp_layout,
             shapes_only=shapes_only,
+            # A copy from pinned memory to a device is asynchronous only if it is contiguous.
+            share_memory=False if share_memory is None and self.pin_memory and device is None else share_memory,
         )
 
     def _make_pool(self) -> BufferPool:
         self._stream = None if self.device is None or self.shapes_only else open_stream(self.device)
+        self._cuts_windows = self._stream is None
         if self._stream is not None:  # whose event says when memory can be reused
             return BufferPool(8 * (self.prefetch + 2 + MAX_IN_FLIGHT), allocate=self._stream.pinned_memory)
         if not self.pin_memory:

@@ -38,6 +38,7 @@ CALLS = {
     "fetch": "fetch X",
     "bench": "bench X --seconds 0",
     "trace": "trace X --step 0",
+    "init": "init OUT/x.py --data X --tokenizer bytes --framework numpy",
 }
 WITHOUT_INPUT = {"quickstart", "completion", "mount", "doctor"}  # mount: see test_mount
 KINDS = ("missing", "folder", "empty", "garbage", "suffix", "no permission")

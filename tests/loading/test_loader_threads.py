@@ -20,6 +20,7 @@ from numbered import Numbers, drawn
 
 import fastpack
 from fastpack import kernels
+from fastpack.loading import producer
 
 pytestmark = pytest.mark.usefixtures("no_threads")
 
@@ -72,6 +73,49 @@ def test_prefetch_bounds_the_batches_produced_ahead() -> None:
     assert len(dataset.fetched) == 220
     assert dataset.hinted[: len(dataset.fetched)] == dataset.fetched
     assert len(dataset.hinted) == 240  # hinted two batches further than fetched
+
+
+class ByThread(Numbers):
+    """Records which thread gets each sample; sample 300 fails once."""
+
+    failed = False
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.threads: list[str] = []
+
+    def __getitem__(self, index: int) -> int:
+        if index == 300 and not self.failed:
+            self.failed = True
+            raise RuntimeError("sample 300")
+        self.threads.append(threading.current_thread().name)
+        return index
+
+
+def test_a_loop_without_steps_makes_its_batches_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "QUICK", 1e9)
+    monkeypatch.setattr(producer, "SLOW", 1e9)
+    dataset = ByThread(1000)
+    loader = fastpack.StatefulDataLoader(dataset, 1, range(1000))
+    batches, taken = iter(loader), []
+    while len(taken) < 500:
+        try:
+            taken += next(batches).tolist()
+        except RuntimeError:
+            assert len(taken) == 300
+    assert dataset.threads[0] == "fastpack-loader"
+    assert set(dataset.threads[200:500]) == {threading.current_thread().name}
+    assert len(dataset.threads) == 500  # nothing is produced ahead
+    loader.skip(steps=(510, 519))
+    monkeypatch.setattr(producer, "QUICK", 0.0)  # now every step takes longer
+    taken += [number for batch in batches for number in batch.tolist()]
+    assert taken == [*range(510), *range(520, 1000)]
+    assert set(dataset.threads[600:]) == {"fastpack-loader"}
+    monkeypatch.setattr(producer, "QUICK", 1e9)
+    monkeypatch.setattr(producer, "SLOW", 0.0)  # batches that take long hide what the thread costs
+    dataset.threads.clear()
+    assert len(list(loader)) == 1000
+    assert set(dataset.threads) == {"fastpack-loader"}
 
 
 def test_errors_reach_the_caller_with_traceback_and_can_be_retried() -> None:

@@ -237,6 +237,8 @@ CASES = [
     Case("manifest absent", 1, clean=True),
     Case("verify shards.fpm"),
     Case("doctor"),
+    Case("init script.py"),
+    Case("init script.py --if-exists skip"),
     Case("fetch s3://bucket/folder"),
     Case("fetch a.pbin", 1, clean=True),
 ]
