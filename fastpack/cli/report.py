@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "report",
         run=run_report,
         help="write an HTML page about a corpus",
-        about="Write an HTML page: sample documents, duplicates, lengths, packing, token ids, files, mixture, warnings.",
+        about="Write an HTML page: sample documents, duplicates, lengths, packing, tokens, files, mixture, warnings.",
         example="fastpack report corpus.pbin -o report.html",
     )
     parser.add_argument(
