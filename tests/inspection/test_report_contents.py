@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import Cli
+from html_pages import Page
 from hypothesis import given
 from hypothesis import strategies as st
 from webdatasets import Maker, make
@@ -114,8 +115,9 @@ def test_a_recorded_tokenizer_is_found(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes((TOKENIZER / "tokenizer.json").read_bytes())
     fastpack.pack(source, tmp_path / "b.pbin", tokenizer=str(TOKENIZER), eos_token="<|endoftext|>", num_workers=1)
     assert contents(tmp_path / "b.pbin")["samples"][0]["pieces"] is not None
-    (tmp_path / "tokenizer.json").write_text("{}")
-    assert contents(tmp_path / "b.pbin")["samples"][0]["pieces"] is None
+    for other in (b"{}", (TOKENIZER.parent / "tok_char250" / "tokenizer.json").read_bytes()):
+        (tmp_path / "tokenizer.json").write_bytes(other)
+        assert contents(tmp_path / "b.pbin")["samples"][0]["pieces"] is None
 
 
 def test_eos_and_places(tmp_path: Path) -> None:
@@ -160,11 +162,15 @@ def test_several_sources(tmp_path: Path) -> None:
 
 def test_a_sample_of_hashes_estimates_the_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "MAX_HASHES", 1000)
-    path = write_packed(tmp_path / "a.pbin", [[number % 10_000] for number in range(20_000)])
-    found = contents(path)["duplicates"]
+    path = write_packed(tmp_path / "a.pbin", [[number % 10_000] * 60 for number in range(20_000)])
+    whole = contents(path)
+    parts, found = whole["places"]["parts"], whole["duplicates"]
+    assert whole["places"]["width"] == 256  # documents come in several blocks
+    assert [part["documents"] for part in parts] == [256] * 78 + [20_000 - 78 * 256]
+    assert sum(part["duplicates"] for part in parts[:39]) == 0
     assert found["sampled"] == 1 / 32
     assert found["share"] == pytest.approx(0.5, abs=0.1)
-    assert found["amount"] == found["documents"]
+    assert found["amount"] == 60 * found["documents"]
     assert "Estimated from" in (tmp_path / "page.html").read_text()
 
 
@@ -203,12 +209,18 @@ def test_nothing_in_the_data_becomes_markup(tmp_path: Path, make: Maker) -> None
     rows = [{"text": ATTACK, "source": ATTACK}, {"text": ATTACK, "source": "b"}]
     lines = write_lines(tmp_path / "a.jsonl", rows)
     images = make({"0.tar": [("a.jpg", picture(9, 9)), ("a.txt", ATTACK.encode()), (f"b.{'x' * 5}<b>", b"1")]})
-    fastpack.report([lines, images], tmp_path / "page.html", by="source", tokenizer="bytes", title=ATTACK)
-    page = (tmp_path / "page.html").read_text()
-    assert "alert(1)" in page
-    for markup in ("<script", "<img src=x", "onerror=alert(2)>", "\x00", "\x1b", "\u202e", "<b>"):
-        assert markup not in page
-    assert page.index("Content-Security-Policy") < page.index("alert")
+    for tokenizer in ("bytes", None):
+        options = {"by": "source", "title": ATTACK, "tokenizer": tokenizer}
+        fastpack.report([lines, images], tmp_path / f"{tokenizer}.html", **options)
+        text = (tmp_path / f"{tokenizer}.html").read_text()
+        for markup in ("<script", "<img src=x", "onerror=alert(2)>", "\x00", "\x1b", "\u202e", "<b>"):
+            assert markup not in text
+        assert text.index("Content-Security-Policy") < text.index("alert")
+        page = Page(text)
+        page.check()
+        assert [tag for tag, _ in page.elements].count("img") == 1
+        shown = "".join(page.texts)
+        assert "</div><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;\\u0000\\u001b[2J\\u202e" in shown
 
 
 def picture(width: int, height: int) -> bytes:
