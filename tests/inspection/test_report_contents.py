@@ -112,10 +112,11 @@ def test_a_recorded_tokenizer_is_found(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", [{"text": "hi"}])
     fastpack.pack(source, tokenizer="bytes", num_workers=1)
     assert contents(tmp_path / "a.pbin")["samples"][0]["pieces"] == ["h", "i", "<|endoftext|>"]
-    (tmp_path / "tokenizer.json").write_bytes((TOKENIZER / "tokenizer.json").read_bytes())
-    fastpack.pack(source, tmp_path / "b.pbin", tokenizer=str(TOKENIZER), eos_token="<|endoftext|>", num_workers=1)
+    small = TOKENIZER.parent / "tok_char250"
+    (tmp_path / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
+    fastpack.pack(source, tmp_path / "b.pbin", tokenizer=str(small), eos_token="<|endoftext|>", num_workers=1)
     assert contents(tmp_path / "b.pbin")["samples"][0]["pieces"] is not None
-    for other in (b"{}", (TOKENIZER.parent / "tok_char250" / "tokenizer.json").read_bytes()):
+    for other in (b"{}", (TOKENIZER / "tokenizer.json").read_bytes()):
         (tmp_path / "tokenizer.json").write_bytes(other)
         assert contents(tmp_path / "b.pbin")["samples"][0]["pieces"] is None
 
