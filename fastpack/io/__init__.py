@@ -5,6 +5,7 @@ from fastpack.io.atomic import may_write as may_write
 from fastpack.io.atomic import partial_path as partial_path
 from fastpack.io.atomic import remove as remove
 from fastpack.io.atomic import write_durably as write_durably
+from fastpack.io.file_reader import read_rows as read_rows
 from fastpack.io.if_exists import CHECKSUMS as CHECKSUMS
 from fastpack.io.if_exists import LOSS as LOSS
 from fastpack.io.if_exists import MASK as MASK
