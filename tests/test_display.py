@@ -265,7 +265,7 @@ def test_every_public_class_of_these_types_is_tested() -> None:
     classes = {name for name in fastpack.__all__ if isinstance(getattr(fastpack, name), type)} - {
         "InspectResult"
     }  # a dict
-    assert {name for name in classes if COVERED.search(name)} <= {*OBJECTS, *RESULTS}
+    assert {name for name in classes if COVERED.search(name)} <= {*OBJECTS, *RESULTS, "CompareResult"}
 
 
 @pytest.mark.parametrize("name", OBJECTS)
@@ -373,6 +373,12 @@ def test_results_are_one_line_and_a_table(name: str, path: str, file_calls: list
         assert repr(HOSTILE)[1:-1] in table.text
     check_line(repr(type(instance).__new__(type(instance))), name)
     assert type(instance).__new__(type(instance))._repr_html_().startswith("<table>")
+
+
+def test_a_comparison_is_one_line_and_a_table() -> None:
+    result = fastpack.CompareResult(same=False, unchanged=5, added=1, removed=2, changed=3000, numbers={})
+    check_line(repr(result), "CompareResult")
+    assert "<th>changed</th><td>3,000</td>" in result._repr_html_()
 
 
 def test_a_table_contains_the_first_items_and_the_number_of_others() -> None:

@@ -49,15 +49,19 @@ def run_doctor(args: argparse.Namespace) -> int:
     extras = _extras()
     lines = [*describe_versions().splitlines(), *(f"{one.name}: {one.value}" for one in findings)]
     lines += [f"extra {name}: {', '.join(packages)}" for name, packages in sorted(extras.items())]
+    if missing := [name for name, packages in sorted(extras.items()) if _is_missing(packages)]:
+        lines.append(f"missing extras, if you need them: pip install 'fastpack-llm[{','.join(missing)}]'")
     lines += [f"problem: {problem}" for problem in problems] or ["no problem found"]
     facts = {one.name: one.value for one in findings}
-    emit(args, {"versions": describe_versions(), "facts": facts, "extras": extras, "problems": problems}, lines)
+    found = {"facts": facts, "extras": extras, "missing_extras": missing, "problems": problems}
+    emit(args, {"versions": describe_versions(), **found}, lines)
     return 1 if problems else 0
 
 
 def _findings(url: str | None) -> Iterator[Finding]:
     yield _kernels()
     yield _numba()
+    yield Finding("numba cache", _numba_cache())
     yield _cache()
     yield Finding("memory available", _available_memory())
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -94,6 +98,12 @@ def _numba() -> Finding:
     except ImportError as error:
         return Finding("numba kernels", "broken", f"importing numba fails: {error}")
     return Finding("numba kernels", "available")
+
+
+def _numba_cache() -> str:
+    """Return the folder of Numba's compiled code, as kernels/jit.py chooses it."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.environ.get("NUMBA_CACHE_DIR") or os.path.join(home, "numba")
 
 
 def _cache() -> Finding:
@@ -136,6 +146,10 @@ def _store(url: str) -> Finding:
     except (ImportError, OSError, ValueError, RuntimeError) as error:
         return Finding("store", url, " ".join(str(error).split()))
     return Finding("store", f"{url}: {found}") if found else Finding("store", url, "nothing is there, or not visible")
+
+
+def _is_missing(packages: list[str]) -> bool:
+    return any(package.endswith("not installed") for package in packages)
 
 
 def _extras() -> dict[str, list[str]]:

@@ -104,6 +104,7 @@ class DoctorJson(TypedDict):
     versions: Annotated[str, "fastpack, Python, NumPy, Numba and processor features"]
     facts: Annotated[dict[str, str], "kernels, cache folder, memory, environment variables, access to the store"]
     extras: Annotated[dict[str, list[str]], "extra -> its packages, each with its version or `not installed`"]
+    missing_extras: Annotated[list[str], "extras of which a package is not installed"]
     problems: Annotated[list[str], "what is wrong, and what to do"]
 
 

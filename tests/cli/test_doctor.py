@@ -19,7 +19,17 @@ def test_a_sound_installation(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
     assert found["facts"]["FASTPACK_CACHE_DIR"] == str(tmp_path / "cache")
     assert found["extras"]["zstd"]
     assert not {"test", "check", "docs"} & set(found["extras"])
+    assert found["facts"]["numba cache"]
     assert cli("doctor").out.splitlines()[-1] == "no problem found"
+
+
+def test_missing_extras_are_named_with_the_command_that_installs_them(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastpack.cli.doctor.installed", lambda name: "1.0" if name != "xxhash" else "not installed")
+    assert cli.json("doctor")["missing_extras"] == ["checksum"]
+    line = "missing extras, if you need them: pip install 'fastpack-llm[checksum]'"
+    assert cli("doctor").out.splitlines()[-2:] == [line, "no problem found"]
 
 
 def test_missing_kernels_are_a_problem(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
