@@ -1,11 +1,11 @@
 """Run every ratio of the asv suite once in this process and print the table of docs/measured.md.
 
     python asv_benchmarks/report.py             print the table
-    python asv_benchmarks/report.py --write     write it to docs/measured.md, and its headlines to README.md; with
-                                                --only, replace or add the rows that were measured
+    python asv_benchmarks/report.py --write     write it to docs/measured.md; with --only,
+                                                replace or add the rows that were measured
     python asv_benchmarks/report.py --check     fail if a ratio is below its gate
 
-thresholds.toml contains targets ("bar") and gates with their reasons, and selects the headlines.
+thresholds.toml contains targets ("bar") and gates with their reasons.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Threshold:
     gate: float | dict[str, float] | None = None
     why: str = ""
     table: bool = False
-    headline: bool = False
 
     def bar_of(self, parameter: str) -> float:
         return float(self.bar[parameter] if isinstance(self.bar, dict) else self.bar)
@@ -84,7 +83,6 @@ class Result:
     bar: float
     gate: float
     why: str = ""
-    headline: bool = False
 
     @property
     def value(self) -> float:
@@ -177,7 +175,7 @@ def measured(
         with enough_at(gate * thresholds.enough if check else float("inf")):
             values = (*values, float(track(*arguments)))
         row = full_name(type(benchmark), name), track.title, parameter, values, track.unit
-        result = Result(*row, bar, gate, threshold.why, threshold.headline)
+        result = Result(*row, bar, gate, threshold.why)
         if result.passes:
             break
     return result
@@ -203,14 +201,10 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_pages(results: list[Result], root: Path = ROOT, *, partial: bool = False) -> None:
-    """Write the tables of docs/measured.md and README.md; partial: only rows of `results`, others stay."""
-    headlines = [result for result in results if result.headline]
-    for path, rows in ((root / "docs" / "measured.md", results), (root / "README.md", headlines)):
-        if not partial:
-            write_between(path, table(rows), START, END)
-        elif rows:
-            write_between(path, merged(path.read_text(), rows), START, END)
+def write_page(results: list[Result], root: Path = ROOT, *, partial: bool = False) -> None:
+    """Write the table of docs/measured.md; partial: only rows of `results`, others stay."""
+    path = root / "docs" / "measured.md"
+    write_between(path, merged(path.read_text(), results) if partial else table(results), START, END)
 
 
 def merged(page: str, results: list[Result]) -> str:
@@ -249,9 +243,7 @@ def all_rows() -> Iterator[tuple[type, tuple[Any, ...], str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, contains this text")
-    parser.add_argument(
-        "--write", action="store_true", help="put the table into docs/measured.md, its headlines into README.md"
-    )
+    parser.add_argument("--write", action="store_true", help="put the table into docs/measured.md")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a ratio is below its gate")
     args = parser.parse_args()
     thresholds, results = Thresholds(), []
@@ -261,7 +253,7 @@ def main() -> int:
             results.append(result)
     print(table(results))
     if args.write:
-        write_pages(results, partial=bool(args.only))
+        write_page(results, partial=bool(args.only))
     failed = [result for result in results if not result.passes]
     for result in failed:
         print(result.complaint())

@@ -28,6 +28,8 @@ from .errors import MediaError as MediaError
 from .errors import MissingExtra as MissingExtra
 from .errors import StaleIndex as StaleIndex
 from .errors import UntrustedCode as UntrustedCode
+from .inspection.compare import CompareResult as CompareResult
+from .inspection.compare import compare as compare
 from .inspection.facts import InspectResult as InspectResult
 from .inspection.inspect import inspect as inspect
 from .inspection.report import ReportResult as ReportResult

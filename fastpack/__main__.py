@@ -1,8 +1,6 @@
 """`python -m fastpack`."""
 
-import sys
-
-from fastpack.cli import main
+from fastpack.cli.process import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.codecs.pickled_index_decoder_np import decode_index
     from fastpack.kernels.codecs.pickled_index_encoder_np import encode_rows
     from fastpack.kernels.codecs.tar_np import walk_tar
+    from fastpack.kernels.document_hashes_np import add_hashes
     from fastpack.kernels.documents_np import cu_seqlens, doc_ids, mask_labels
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKENDS",
     "TABLE",
+    "add_hashes",
     "backend",
     "best_fit",
     "blend_datasets",
@@ -149,6 +151,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "codecs.leaves": ("read_leaves",),
     "sort_bytes": ("first_unsorted", "sort_texts", "sort_within"),
     "stream_rows": ("stream_segments",),
+    "document_hashes": ("add_hashes",),
 }
 
 

@@ -184,30 +184,26 @@ def test_the_offline_page_loads_nothing(report: ModuleType, monkeypatch: pytest.
     assert not [link for link in ("http", "src=", "<script", "@import", "url(") if link in text]
 
 
-def test_the_page_gets_all_rows_and_the_readme_the_headlines(report: ModuleType, tmp_path: Path) -> None:
+def test_the_page_gets_all_rows(report: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    for page in ("README.md", "docs/measured.md"):
-        (tmp_path / page).write_text((FOLDER.parent / page).read_text())
-    thresholds = thresholds_in(report, tmp_path, "track_a = {bar = 1, headline = true}\ntrack_b.bar = 1")
+    (tmp_path / "docs/measured.md").write_text((FOLDER.parent / "docs/measured.md").read_text())
+    thresholds = thresholds_in(report, tmp_path, "track_a.bar = 1\ntrack_b.bar = 1")
     example = benchmark_of(lambda _: 2.0)
     type(example).track_a = type(example).track_b = type(example).track
     rows = [report.measured(example, name, (), thresholds) for name in ("track_a", "track_b")]
-    report.write_pages(rows, tmp_path)
+    report.write_page(rows, tmp_path)
     assert (tmp_path / "docs/measured.md").read_text().count("| **2.00** x example | 1 |") == 2
-    assert (tmp_path / "README.md").read_text().count("| **2.00** x example | 1 |") == 1
 
 
 def test_measured_rows_are_replaced_or_added_at_their_places(report: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    for page in ("README.md", "docs/measured.md"):
-        (tmp_path / page).write_text((FOLDER.parent / page).read_text())
-    before = (tmp_path / "docs/measured.md").read_text()
-    readme = (tmp_path / "README.md").read_text()
+    before = (FOLDER.parent / "docs/measured.md").read_text()
+    (tmp_path / "docs/measured.md").write_text(before)
     name, suites = "conversion.Conversion.track_convert", {suite.__name__: suite for suite in report.suites()}
     track = suites["Conversion"].track_convert
     for value in (0.25, 0.75):
         rows = [report.Result(name, track.title, to, (value,), track.unit, 0.8, 0.1) for to in ("megatron", "mds")]
-        report.write_pages(rows, tmp_path, partial=True)
+        report.write_page(rows, tmp_path, partial=True)
     lines = (tmp_path / "docs/measured.md").read_text().splitlines()
     at = lines.index(f"| {track.title} | megatron | **0.75** {track.unit} | 0.8 |")
     assert f"| {track.title} | mds | **0.75** {track.unit} | 0.8 |" in lines[at + 1 : at + 5]
@@ -216,4 +212,3 @@ def test_measured_rows_are_replaced_or_added_at_their_places(report: ModuleType,
         line for line in before.splitlines() if line.startswith("| ") and not line.startswith(f"| {track.title} |")
     ]
     assert [line for line in lines if line in others] == others
-    assert (tmp_path / "README.md").read_text() == readme

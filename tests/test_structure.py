@@ -81,12 +81,27 @@ def test_cold_start_loads_neither_numpy_nor_numba(code: str) -> None:
     assert not {"numpy", "numba", "orjson", "yaml", "tokenizers", "tqdm"} & modules_after(code)
 
 
-def test_index_and_info_stay_on_cython(tmp_path: Path) -> None:
+# What a command on a tiny file does not need: 2 to 300 ms each.
+HEAVY = {"numba", "llvmlite", "yaml", "awkward", "torch", "tokenizers", "gigatoken", "pyarrow", "obstore", "PIL", "jq"}
+HEAVY |= {"numpy.random", "numpy.ma", "logging", "concurrent.futures", "multiprocessing", "sqlite3", "asyncio"}
+
+
+@pytest.mark.parametrize("command", ["index", "info", "verify"])
+def test_commands_on_a_tiny_file_load_no_heavy_module(command: str, tmp_path: Path) -> None:
+    lines, packed = tmp_path / "a.jsonl", tmp_path / "a.pbin"
+    lines.write_text('{"text": "a"}\n')
+    fastpack.pack(lines, packed, tokenizer="bytes", index_path=tmp_path / "of_pack.idx")
+    words = [command, "-q", str(lines if command == "index" else packed)]
+    loaded = modules_after(f"from fastpack.cli import main; main({words!r})")
+    assert "fastpack.kernels.lines_cy" in loaded or command != "index"
+    assert not HEAVY & loaded
+
+
+def test_packing_loads_yaml_only_for_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    code = f"from fastpack.cli import main; main(['index', {str(tmp_path / 'a.jsonl')!r}, '-q'])"
-    loaded = modules_after(code)
-    assert "fastpack.kernels.lines_cy" in loaded
-    assert "numba" not in loaded
+    words = ["pack", str(tmp_path / "a.jsonl"), "--tokenizer", "bytes", "-q"]
+    loaded = modules_after(f"from fastpack.cli import main; main({words!r})")
+    assert not {"numba", "yaml", "awkward", "torch", "jq", "tokenizers", "pyarrow"} & loaded
 
 
 def test_every_public_name_exists_and_is_documented() -> None:

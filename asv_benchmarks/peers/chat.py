@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/chat.py                       create an environment for transformers on the first run
     python asv_benchmarks/peers/chat.py --peer-python PATH    use a Python that has transformers 4.57
-    python asv_benchmarks/peers/chat.py --write               write the table to docs/measured.md
+    python asv_benchmarks/peers/chat.py --write               write the table to the page with its markers
     python asv_benchmarks/peers/chat.py --scale 0.1           a quick check
 
 Of transformers, only the loop is measured: reading the lines, and the ids of each conversation, without its mask. Of
@@ -16,12 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,20 +26,13 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from markdown_tables import markdown, write_between  # noqa: E402
-
 from peers.chat_inputs import make_chat_tokenizer, make_conversations  # noqa: E402
-from peers.modalities import processor  # noqa: E402
-from peers.processes import make_peer  # noqa: E402
+from peers.command import HERE, ROOT, find_python, machine, make_parser, publish, run_folder  # noqa: E402
 from peers.table import shown  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpack" / "transformers-4.57"
 REQUIREMENTS = ("transformers>=4.57,<4.58", "jinja2", "numpy")
 TEMPLATES = ROOT / "tests" / "golden" / "chat" / "templates"
 GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
-START, END = "<!-- peers:chat -->", "<!-- /peers:chat -->"
 HEADER = (
     "template",
     "conversations",
@@ -170,39 +160,25 @@ class Comparison:
 
 def run(args: argparse.Namespace) -> list[tuple[list[str], str | None]]:
     """Measure the selected rows; print each one when it is finished, then the table."""
-    python = args.peer_python or str(make_peer(args.venv, REQUIREMENTS, torch=False))
-    folder = Path(tempfile.mkdtemp(prefix="fastpack-chat-", dir=args.folder))
-    comparison, rows = Comparison(folder, python, args.rounds, args.scale), []
-    try:
+    python, rows = find_python(args, REQUIREMENTS, torch=False), []
+    with run_folder(args) as folder:
+        comparison = Comparison(folder, python, args.rounds, args.scale)
         for work in ALL_WORK:
             if args.only in work.title:
                 rows.append(comparison.row(work))
                 print(" | ".join(rows[-1][0]), file=sys.stderr, flush=True)
-    finally:
-        shutil.rmtree(folder)
     footer = (
-        f"{processor()}; Python {platform.python_version()}; byte-level BPE tokenizers of Python's standard library. "
+        f"{machine()}; byte-level BPE tokenizers of Python's standard library. "
         f"CPU seconds, the best of {args.rounds} rounds, the sides taking turns: of transformers 4.57 the loop alone, "
         "without the mask; of fastpack the whole process of one worker, with its start and the mask."
     )
-    text = markdown([list(HEADER), ["---"] * len(HEADER), *(cells for cells, _ in rows)], footer)
-    print(text)
-    if args.write:
-        write_between(ROOT / "docs" / "measured.md", text, START, END)
+    publish(args, "chat", HEADER, [cells for cells, _ in rows], footer)
     return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", metavar="PATH", help="a Python with transformers 4.57 (default: create one)")
-    parser.add_argument(
-        "--venv", type=Path, default=CACHE, metavar="DIR", help=f"folder of the environment (default: {CACHE})"
-    )
+    parser = make_parser(__doc__, "transformers-4.57", "about 200 MB", rounds=2)
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the numbers of conversations (default: 1)")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains this text")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs, about 200 MB")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/measured.md")
     rows = run(args := parser.parse_args(argv))
     failed = [(cells[0], failure) for cells, failure in rows if failure is not None]
     for title, failure in failed if args.scale >= 1 else []:

@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/energon.py                       create an environment for Energon on the first run
     python asv_benchmarks/peers/energon.py --peer-python PATH    use a Python that has megatron-energon==7.4.1
-    python asv_benchmarks/peers/energon.py --write               write the table to README.md
+    python asv_benchmarks/peers/energon.py --write               write the table to the page with its markers
     python asv_benchmarks/peers/energon.py --scale 0.01          a quick check, in a minute
 
 Each run is a whole process with its imports; rounds alternate, and the best round of each side counts. Then Energon's
@@ -16,11 +16,9 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,19 +27,12 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from markdown_tables import markdown, write_between  # noqa: E402
-
-from peers.modalities import processor  # noqa: E402
+from peers.command import HERE, find_python, machine, make_parser, publish, run_folder  # noqa: E402
 from peers.prepared import differences, written  # noqa: E402
-from peers.processes import make_peer  # noqa: E402
 from peers.table import shown  # noqa: E402
 from peers.tars import ALL_SHARDS, N_LINES, Shards, make_lines, make_shards  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpack" / "energon-7.4.1"
 REQUIREMENTS = ("megatron-energon==7.4.1",)
-START, END = "<!-- peers:energon -->", "<!-- /peers:energon -->"
 HEADER = (
     "prepare",
     "Energon CPU / wall",
@@ -261,7 +252,7 @@ def footer(peer_python: str, rounds: int, scale: float) -> str:
     version = subprocess.check_output([peer_python, "-c", code], text=True).strip()
     smaller = "" if scale == 1 else f" {scale:g} times the samples named."
     return (
-        f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, Energon's {version}. Whole "
+        f"{machine()}, Energon's {version}. Whole "
         f"processes with their imports, the best of up to {rounds} rounds, the sides taking turns; CPU is user and "
         "system time of a process and its children; peak memory is that of the largest process, Energon's / "
         f"fastpack's. Equal: every file byte for byte, every table of index.sqlite row for row.{smaller}"
@@ -270,47 +261,25 @@ def footer(peer_python: str, rounds: int, scale: float) -> str:
 
 def run(args: argparse.Namespace) -> list[Row]:
     """Measure the selected rows; print each one when it is finished, then the table."""
-    python = args.peer_python or str(make_peer(args.venv, REQUIREMENTS))
-    folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-", dir=args.folder))
-    comparison = Comparison(folder, python, args.rounds, args.budget)
-    rows = []
-    try:
+    python, rows = find_python(args, REQUIREMENTS), []
+    with run_folder(args) as folder:
+        comparison = Comparison(folder, python, args.rounds, args.budget)
         for work in all_work(folder / "inputs", args.scale, args.only):
             rows.append(comparison.row(work))
             print(" | ".join(rows[-1].cells()), file=sys.stderr, flush=True)
-    finally:
-        if args.keep:
-            print(folder, file=sys.stderr)
-        else:
-            shutil.rmtree(folder)
-    cells = [list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)]
-    text = markdown(cells, footer(python, args.rounds, args.scale))
-    print(json.dumps([row.as_json() for row in rows]) if args.json else text)
-    if args.write:
-        write_between(ROOT / "README.md", text, START, END)
+    results = {"rows": [row.as_json() for row in rows]}
+    publish(args, "energon", HEADER, [row.cells() for row in rows], footer(python, args.rounds, args.scale), results)
     return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--peer-python", metavar="PATH", help="a Python that has megatron-energon (default: create one)"
-    )
-    parser.add_argument(
-        "--venv", type=Path, default=CACHE, metavar="DIR", help=f"folder of the environment (default: {CACHE})"
-    )
+    parser = make_parser(__doc__, "energon-7.4.1", "about 2 GB")
     parser.add_argument(
         "--scale", type=float, default=1.0, help="factor for the numbers of samples and lines (default: 1)"
     )
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--budget", type=float, default=120.0, help="seconds per row after which no further round starts"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains this text")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs, about 2 GB")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--write", action="store_true", help="write the table to README.md")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     args = parser.parse_args(argv)
     rows = run(args)
     failed = [(row, text) for row in rows for text in row.failures]

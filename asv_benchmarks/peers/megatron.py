@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/megatron.py                       create an environment on the first run
     python asv_benchmarks/peers/megatron.py --peer-python PATH    use a Python that has megatron-core==0.16.1 and torch
-    python asv_benchmarks/peers/megatron.py --write               write the table to docs/measured.md
+    python asv_benchmarks/peers/megatron.py --write               write the table to the page with its markers
     python asv_benchmarks/peers/megatron.py --documents 100000    a quick check
 
 Each run is a new process that reads batches of 8 samples of 2,048 tokens on one core; rounds alternate, and the best
@@ -14,11 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,17 +27,10 @@ import fastpack
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from markdown_tables import markdown, write_between  # noqa: E402
-
-from peers.modalities import processor  # noqa: E402
-from peers.processes import make_peer  # noqa: E402
+from peers.command import HERE, find_python, machine, make_parser, publish, run_folder  # noqa: E402
 from peers.table import shown  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpack" / "megatron-core-0.16.1"
 REQUIREMENTS = ("megatron-core==0.16.1", "pybind11")
-START, END = "<!-- peers:megatron -->", "<!-- /peers:megatron -->"
 HEADER = ("Megatron's GPT samples", "megatron-core", "fastpack", "ratio", "bar")
 LENGTH, BATCH, N_BATCHES = 2048, 8, 200
 BLOCK = 1_000_000  # documents that are written at once
@@ -151,7 +141,7 @@ def rows_of(comparison: Comparison, n_documents: int) -> list[Row]:
 
 def footer(args: argparse.Namespace) -> str:
     return (
-        f"{processor()}; Python {platform.python_version()}, megatron-core 0.16.1. {args.documents:,} documents of 20 "
+        f"{machine()}, megatron-core 0.16.1. {args.documents:,} documents of 20 "
         f"to 79 tokens, batches of {BATCH} samples of {LENGTH:,} tokens, one core; torch collates megatron-core's "
         f"samples. The best of {args.rounds} rounds, the sides taking turns. The samples are equal."
     )
@@ -159,32 +149,19 @@ def footer(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> list[Row]:
     """Measure all rows and print the table."""
-    pythons = {"megatron": args.peer_python or str(make_peer(args.venv, REQUIREMENTS)), "fastpack": sys.executable}
-    folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-", dir=args.folder))
-    try:
+    pythons = {"megatron": find_python(args, REQUIREMENTS), "fastpack": sys.executable}
+    with run_folder(args) as folder:
         prefix = write_corpus(folder, args.documents)
         rows = rows_of(Comparison(pythons, prefix, folder, args.rounds), args.documents)
-    finally:
-        shutil.rmtree(folder)
-    text = markdown([list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)], footer(args))
-    print(text)
-    if args.write:
-        write_between(ROOT / "docs" / "measured.md", text, START, END)
+    publish(args, "megatron", HEADER, [row.cells() for row in rows], footer(args))
     return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", metavar="PATH", help="a Python that has megatron-core (default: create one)")
-    parser.add_argument(
-        "--venv", type=Path, default=CACHE, metavar="DIR", help=f"folder of the environment (default: {CACHE})"
-    )
+    parser = make_parser(__doc__, "megatron-core-0.16.1", "about 2 GB", only=False)
     parser.add_argument(
         "--documents", type=int, default=10_000_000, help="documents of the corpus (default: 10 million)"
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs, about 2 GB")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/measured.md")
     args = parser.parse_args(argv)
     failed = [row for row in run(args) if not row.is_met]
     for row in failed:

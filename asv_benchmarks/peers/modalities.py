@@ -2,7 +2,7 @@
 
     python asv_benchmarks/peers/modalities.py                       create an environment on the first run
     python asv_benchmarks/peers/modalities.py --peer-python PATH    use a Python that has modalities==0.5.0
-    python asv_benchmarks/peers/modalities.py --write               write the table to README.md
+    python asv_benchmarks/peers/modalities.py --write               write the table to the page with its markers
     python asv_benchmarks/peers/modalities.py --only pack --mib 64  select rows, use more text
 
 Each side runs in its own interpreter, after imports and a warm-up on small inputs; rounds alternate, and the best round
@@ -15,12 +15,7 @@ from __future__ import annotations
 import argparse
 import filecmp
 import itertools
-import json
-import os
-import platform
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,15 +23,12 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from markdown_tables import write_between  # noqa: E402
-
+from peers.command import find_python, machine, make_parser, publish, run_folder  # noqa: E402
 from peers.inputs import MIB, make_inputs, make_tokenizers  # noqa: E402
-from peers.processes import PeerFailure, Side, make_peer  # noqa: E402
-from peers.table import END, START, Row, rendered  # noqa: E402
+from peers.processes import REQUIREMENTS, PeerFailure, Side  # noqa: E402
+from peers.table import HEADER, Row  # noqa: E402
 from peers.work import INDEX_RIGHT, Work, all_work  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpack" / "modalities-0.5.0"
 SECONDS_PER_ROUND = 0.2  # for operations that take less
 TINY = 50_000
 
@@ -142,18 +134,11 @@ def same_files(left: Path, right: Path) -> bool:
     return left.is_file() and right.is_file() and filecmp.cmp(left, right, shallow=False)
 
 
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def footer(sides: dict[str, Side], rounds: int) -> str:
     imports = ", ".join(f"{name} {side.ready['cpu']:.1f} s" for name, side in sides.items())
     peer_python = sides["modalities"].ready["python"]
     return (
-        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds per call, the best of "
+        f"{machine()}, the peer's {peer_python}; seconds per call, the best of "
         f"up to {rounds} alternating rounds; one worker each; without imports, whose CPU time is: {imports}."
     )
 
@@ -161,46 +146,31 @@ def footer(sides: dict[str, Side], rounds: int) -> str:
 def run(args: argparse.Namespace) -> list[Row]:
     """Measure the selected rows; print each one when it is finished, then the table."""
     selected = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
-    python = args.peer_python or str(make_peer(args.venv))
-    folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-"))
-    comparison = Comparison(folder, python, args.rounds, args.budget, args.timeout)
-    try:
-        comparison.start()
-        comparison.make_inputs(args.mib)
-        rows = []
-        for _, group in itertools.groupby(selected, key=lambda work: work.shared):
-            for row in comparison.rows(list(group)):
-                rows.append(row)
-                print(" | ".join(row.cells()), file=sys.stderr, flush=True)
-        text = rendered(rows, footer(comparison.sides, args.rounds))
-    finally:
-        comparison.stop()
-        if not args.keep:
-            shutil.rmtree(folder)
-    print(json.dumps([row.as_json() for row in rows]) if args.json else text)
-    if args.write:
-        write_between(ROOT / "README.md", text, START, END)
+    python, rows = find_python(args, REQUIREMENTS), []
+    with run_folder(args) as folder:
+        comparison = Comparison(folder, python, args.rounds, args.budget, args.timeout)
+        try:
+            comparison.start()
+            comparison.make_inputs(args.mib)
+            for _, group in itertools.groupby(selected, key=lambda work: work.shared):
+                for row in comparison.rows(list(group)):
+                    rows.append(row)
+                    print(" | ".join(row.cells()), file=sys.stderr, flush=True)
+            conditions = footer(comparison.sides, args.rounds)
+        finally:
+            comparison.stop()
+    results = {"rows": [row.as_json() for row in rows]}
+    publish(args, "modalities", HEADER, [row.cells() for row in rows], conditions, results)
     return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--peer-python", metavar="PATH", help="a Python that has modalities==0.5.0 (default: create one)"
-    )
-    parser.add_argument(
-        "--venv", type=Path, default=CACHE, metavar="DIR", help=f"folder of the environment (default: {CACHE})"
-    )
+    parser = make_parser(__doc__, "modalities-0.5.0", "about 500 MB")
     parser.add_argument("--mib", type=float, default=16.0, help="size of the text and of the packed files in MiB")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--budget", type=float, default=40.0, help="seconds per row after which no further round starts"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input contain this text")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one answer; the peer can deadlock")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--write", action="store_true", help="write the table to README.md")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     args = parser.parse_args(argv)
     rows = run(args)
     failed = [row for row in rows if row.failure]

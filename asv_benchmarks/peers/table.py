@@ -1,13 +1,10 @@
-"""The Markdown table of the README from measurements."""
+"""The rows of the comparison with Modalities, and numbers in a table."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from markdown_tables import markdown
-
-START, END = "<!-- peers:modalities -->", "<!-- /peers:modalities -->"
 HEADER = ("operation", "input", "Modalities CPU / wall", "fastpack CPU / wall", "CPU ratio", "at least", "bytes equal")
 
 
@@ -62,9 +59,3 @@ def shown(value: float) -> str:
         return f"{value:,.0f}"
     text = f"{value:.3g}"
     return f"{value:.7f}".rstrip("0") if "e" in text else text
-
-
-def rendered(rows: list[Row], footer: str) -> str:
-    """Return the Markdown table and the sentence below it."""
-    cells = [list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)]
-    return markdown(cells, footer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, NoReturn
 
 from fastpack.cli.output import put
@@ -38,11 +38,20 @@ ELSEWHERE = {  # names in other tools
 }
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Wrap descriptions, but not examples, which are copied from the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example: "):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser without abbreviated options, whose errors are two lines."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
+        super().__init__(formatter_class=_Formatter, allow_abbrev=False, **settings)
         self.color = False  # Python 3.14 would colour the help differently
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -59,6 +68,15 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error and how to get help; exit with 2."""
         self.exit(2, f"fastpack: error: {escape_line(message)}\nsee: {self.prog} --help\n")
+
+    def format_help(self) -> str:
+        """Return the help; its usage line names only what a command cannot do without."""
+        needed = [action for action in self._actions if action.required or not action.option_strings]
+        formatter = self._get_formatter()
+        formatter.add_usage(None, needed, [], prefix="")
+        words = " ".join(formatter.format_help().split()).removeprefix(self.prog)
+        self.usage = f"%(prog)s [OPTIONS]{words.replace('%', '%%')}"
+        return super().format_help()
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, in colour if `file` supports it."""
@@ -77,12 +95,37 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
-def add_underscore_spellings(parser: argparse.ArgumentParser) -> None:
-    """Let every option `--a-b` also be spelled `--a_b`, as in Modalities."""
+class CommandsParser(Parser):
+    """The parser of all commands; its help lists them by task.
+
+    groups: title -> names of the commands.
+    """
+
+    def __init__(self, groups: Mapping[str, Sequence[str]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._groups = groups
+
+    def format_help(self) -> str:
+        """Return the help."""
+        listed = {action.dest: action for action in command_action(self)._choices_actions}
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        sections = {title: [listed[name] for name in names if name in listed] for title, names in self._groups.items()}
+        for title, actions in {**sections, "options": self._optionals._group_actions}.items():
+            formatter.start_section(title)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+
+def hide_other_spellings(parser: argparse.ArgumentParser) -> None:
+    """Show only the first long spelling of each option; accept all, and `--a_b` for `--a-b`, as in Modalities."""
     for action in parser._actions:
-        spellings = [(name, f"--{name[2:].replace('-', '_')}" if name[2:] else name) for name in action.option_strings]
-        action.option_strings = list(dict.fromkeys(name for both in spellings for name in both))
-        parser._option_string_actions |= dict.fromkeys(action.option_strings, action)
+        long = [name for name in action.option_strings if name.startswith("--")]
+        parser._option_string_actions |= {f"--{name[2:].replace('-', '_')}": action for name in long}
+        action.option_strings = [name for name in action.option_strings if name not in long[1:]]
 
 
 def command_action(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:

@@ -26,7 +26,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "bench",
         run=run_bench,
-        help="measure how fast your data become training batches here, against memcpy and torch's DataLoader",
+        help="measure how fast your data become training batches",
+        about="Measure how fast your data become training batches here, against memcpy and torch's DataLoader.",
         example="fastpack bench shards/ --seq-len 4096 --eos-token-id 2",
     )
     parser.add_argument(

@@ -54,7 +54,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "chat",
         run=run_chat,
         aliases=("prepare_instruction_tuning_data",),
-        help="turn conversations into tokens by a chat template, with a loss mask (needs the extra chat)",
+        help="turn conversations into tokens and a loss mask",
+        about="Turn conversations into tokens by a chat template, with a loss mask (needs the extra chat).",
         example="fastpack chat chats.jsonl --tokenizer DIR -o sft.pbin",
     )
     parser.add_argument(
@@ -138,7 +139,7 @@ def _prepare(args: argparse.Namespace, config: str) -> int:
             on_error=args.on_error,
             engine=args.engine,
             dry_run=args.dry_run,
-            progress=progress(args, "chat"),
+            progress=progress(args, "chat", at_once=True),
         )
     if not (result.dry_run or result.kept_existing):
         files = (getattr(partition, name) for partition in result.partitions for name in _FILES)

@@ -28,8 +28,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "chunk",
         run=run_chunk,
         aliases=tuple(KINDS),
-        help="write one of n shuffled chunks of many token files or .jsonl files",
-        example="fastpack chunk a.pbin b.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --global-seed 42",
+        help="write one of n shuffled chunks of many files",
+        about="Write one of n shuffled chunks of many token files or .jsonl files.",
+        example="fastpack chunk a.pbin b.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --seed 42",
     )
     parser.add_argument("sources", metavar="SRC", nargs="*", help="the source files; every chunk gets a share of each")
     parser.add_argument(
@@ -51,8 +52,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("--chunk-id", type=int, metavar="I", required=True, help="number of the chunk, from 0")
     parser.add_argument("--num-chunks", type=int, metavar="N", required=True, help="number of chunks in total")
     parser.add_argument(
-        "--global-seed",
         "--seed",
+        "--global-seed",
         dest="global_seed",
         type=int,
         metavar="N",
@@ -77,7 +78,7 @@ def run_chunk(args: argparse.Namespace) -> int:
     if not 0 <= args.chunk_id < args.num_chunks:
         raise UsageError(f"--chunk-id {args.chunk_id} of --num-chunks {args.num_chunks}: there is no such chunk")
     check_distributed_options(args, "--dry-run")
-    check_seed(args, "--global-seed", args.global_seed)
+    check_seed(args, "--seed", args.global_seed)
     from fastpack.tokens.edit.chunk import create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk, read_file_list
 
     kind = KINDS.get(args.command) or kind_of(args.output if by_list else args.sources[0])

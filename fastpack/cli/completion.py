@@ -28,7 +28,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "completion",
         run=run_completion,
-        help="print the script by which a shell completes commands, options and files",
+        help="print the completion script of a shell",
+        about="Print the script by which a shell completes commands, options and files.",
         example='fastpack completion bash        (in .bashrc: eval "$(fastpack completion bash)"; .zshrc the same; '
         "config.fish: fastpack completion fish | source)",
     )
@@ -48,17 +49,13 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     import shtab
 
     commands = command_action(parser)
-    for command in parsers_of(parser).values():
+    for names, command in parsers_of(parser).items():
+        for name in names[1:]:
+            del commands.choices[name]  # of another system
         for action in command._actions:
-            action.option_strings = [name for name in action.option_strings if "_" not in name]  # no name twice
             complete = shtab.FILE if action.metavar in FILES else shtab.DIRECTORY if action.metavar in FOLDERS else None
             if complete is not None and not action.choices:
                 action.complete = complete  # type: ignore[attr-defined]
-    names = list(commands.choices)
-    choices_actions = list(commands._choices_actions)
-    data = commands.add_parser("data", help="the word before a command in Modalities", add_help=False)
-    nested = data.add_subparsers()
-    nested.choices.update((name, commands.choices[name]) for name in names)
-    nested._choices_actions.extend(choices_actions)
-    commands.add_parser("help", help="explain a command", add_help=False).add_argument("name", choices=names)
+    listed = list(commands.choices)
+    commands.add_parser("help", help="explain a command", add_help=False).add_argument("name", choices=listed)
     return f"{shtab.complete(parser, shell).rstrip()}\n"

@@ -27,7 +27,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "convert",
         run=run_convert,
-        help="convert token files between the formats of fastpack, Megatron, datatrove, OLMo, llm.c, litData and MDS",
+        help="convert token files between formats",
+        about="Convert token files between the formats of fastpack, Megatron, datatrove, OLMo, llm.c, litData and MDS.",
         example="fastpack convert corpus.pbin -o corpus --to megatron",
     )
     parser.add_argument(
@@ -99,7 +100,7 @@ def run_convert(args: argparse.Namespace) -> int:
         else:
             from fastpack.tokens.convert import convert
 
-            result = convert(args.sources, args.output, **options, progress=progress(args, "convert"))
+            result = convert(args.sources, args.output, **options, progress=progress(args, "convert", at_once=True))
     if result is not None:
         _report(args, result)
     return 0

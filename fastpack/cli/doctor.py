@@ -33,8 +33,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "doctor",
         run=run_doctor,
-        help="show versions, kernel backends, extras, the cache folder and access to a store, and what is missing or "
-        "wrong; exit code 1 for a problem",
+        help="check this installation",
+        about="Show versions, kernel backends, extras, the cache folder and access to a store, and what is missing "
+        "or wrong; exit code 1 for a problem.",
         example="fastpack doctor s3://bucket/corpus",
     )
     parser.add_argument("url", metavar="URL", nargs="?", help="a folder or an object of a store, to test the access")

@@ -16,7 +16,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "fetch",
         run=run_fetch,
-        help="have an object of a store, or a folder of them, in the local cache, where datasets and commands find it",
+        help="copy objects of a store into the local cache",
+        about="Have an object of a store, or a folder of them, in the local cache, where datasets and commands find "
+        "it.",
         example="fastpack fetch s3://bucket/shards",
     )
     parser.add_argument("path", metavar="URL", help="s3://, gs://, az://, http:// or https://; extra remote")

@@ -18,7 +18,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "filter",
         run=run_filter,
         aliases=("filter_packed_data",),
-        help="write the documents of a token file that match all rules to a new file",
+        help="copy the documents that match all rules",
+        about="Write the documents of a token file that match all rules to a new file.",
         example="fastpack filter corpus.pbin long.pbin --min-length 100 --lacks-token 7",
     )
     parser.add_argument("source", metavar="SRC", help="the token file to filter")

@@ -18,7 +18,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "fix-duplicates",
         run=run_fix_duplicates,
         aliases=("fix_duplicates",),
-        help="copy the tar shards of a WebDataset with each file in a folder called as its shard",
+        help="make file names of tar shards unique",
+        about="Copy the tar shards of a WebDataset with each file in a folder called as its shard.",
         example="fastpack fix-duplicates DIR NEWDIR && fastpack prepare NEWDIR",
     )
     parser.add_argument("source", metavar="DIR", help="a folder with .tar shards; nothing in it is changed")

@@ -31,7 +31,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "index",
         run=run_index,
         aliases=("create_raw_index", "create_memmap_index"),
-        help="write the byte-offset index of a JSONL file, or of several",
+        help="index the lines of JSONL files",
+        about="Write the byte-offset index of a JSONL file, or of several.",
         example="fastpack index corpus.jsonl        (or: fastpack index shards/ 'more/*.jsonl' --threads 8)",
     )
     parser.add_argument(

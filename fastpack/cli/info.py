@@ -32,7 +32,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "info",
         run=run_info,
-        help="print facts about a text source, an index, a token file, a folder of shards or a prepared WebDataset",
+        help="print facts about anything fastpack reads",
+        about="Print facts about a text source, an index, a token file, a folder of shards or a prepared WebDataset.",
         example="fastpack info corpus.pbin --seq-len 2048 4096",
     )
     parser.add_argument(

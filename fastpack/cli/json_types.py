@@ -21,6 +21,7 @@ from fastpack.cli.packing_json import (
     Seconds,
     Written,
 )
+from fastpack.inspection.compare_types import CompareJson
 from fastpack.inspection.facts import FACTS, Count, DTypes, Minimum
 from fastpack.inspection.plan_types import PlanJson
 from fastpack.inspection.preview_types import (
@@ -285,6 +286,16 @@ class QuickstartJson(TypedDict):
     files: Annotated[QuickstartFiles | None, "the files; null if they were in a temporary folder, which is removed"]
 
 
+class InitJson(TypedDict):
+    """a starter script"""
+
+    path: Annotated[str, "the script"]
+    data: Annotated[str | None, "the data that it packs; null if the script was kept"]
+    tokenizer: Annotated[str | None, "the tokenizer; null if the script was kept"]
+    framework: Annotated[Literal["torch", "numpy"] | None, "the framework; null if the script was kept"]
+    written: Written
+
+
 class RepairJson(TypedDict):
     """a repaired file"""
 
@@ -301,12 +312,14 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "bench": (BenchJson,),
     "chat": (ChatJson, ChatPackJson, PlannedPacksJson, TaskJson),
     "chunk": (EditJson, TaskJson),
+    "compare": (CompareJson,),
     "convert": (ConvertJson,),
     "completion": (CompletionJson,),
     "doctor": (DoctorJson,),
     "fetch": (FetchJson,),
     "filter": (EditJson,),
     "fix-duplicates": (FixDuplicatesJson,),
+    "init": (InitJson,),
     "index": (IndexJson, IndicesJson, PlannedIndicesJson, RepairedIndexJson, TaskJson),
     "info": tuple(dict.fromkeys(FACTS.values())),
     "manifest": (ManifestJson,),

@@ -20,7 +20,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "manifest",
         run=run_manifest,
-        help="write one file with the facts about many shards or packed files, so that datasets open quickly",
+        help="write one file of facts, so that many shards open fast",
+        about="Write one file with the facts about many shards or packed files, so that datasets open quickly.",
         example="fastpack manifest shards/ --checksums",
     )
     parser.add_argument(

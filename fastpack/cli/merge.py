@@ -23,7 +23,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "merge",
         run=run_merge,
         aliases=("merge_packed_data",),
-        help="merge packed files of any generations into one",
+        help="concatenate token files",
+        about="Merge packed files of any generations into one.",
         example="fastpack merge part0.pbin more_parts/ all.pbin",
     )
     parser.add_argument(

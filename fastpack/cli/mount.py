@@ -15,7 +15,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "mount",
         run=run_mount,
-        help="mount a prepared WebDataset as a read-only folder with a file for each field of a sample (extra: mount)",
+        help="mount a WebDataset as a read-only folder",
+        about="Mount a prepared WebDataset as a read-only folder with a file for each field of a sample (extra: "
+        "mount).",
         example="fastpack mount webdataset/ /mnt/samples        (unmount: umount /mnt/samples, or Ctrl-C)",
     )
     parser.add_argument("path", metavar="PATH", help="the folder of the dataset")

@@ -15,15 +15,26 @@ OUTPUT = "output"  # title of a group of options
 
 
 def new_command(
-    commands: Commands, name: str, *, run: Command, help: str, example: str, aliases: tuple[str, ...] = ()
+    commands: Commands,
+    name: str,
+    *,
+    run: Command,
+    help: str,
+    example: str,
+    about: str = "",
+    aliases: tuple[str, ...] = (),
 ) -> argparse.ArgumentParser:
-    """Add the parser of a command. Every command has a help line and an example.
+    """Add the parser of a command.
 
-    run: takes the parsed arguments and returns the exit code.
+    run: takes the parsed arguments and returns the exit code. help: the line in the list of commands. about: the first
+    lines of the command's own help (default: `help` as a sentence). aliases: its names in other systems, which work but
+    are not listed.
     """
+    about = about or f"{help[0].upper()}{help[1:]}."
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, aliases=aliases, help=help, description=f"{help[0].upper()}{help[1:]}.", epilog=f"example: {example}"
+        name, help=help, description=about, epilog=f"example: {example}"
     )
+    commands.choices.update(dict.fromkeys(aliases, parser))
     parser.set_defaults(run=run)
     return parser
 

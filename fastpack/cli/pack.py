@@ -59,7 +59,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "pack",
         run=run_pack,
         aliases=("pack_encoded_data", "create_packed_data"),
-        help="tokenise documents (JSONL, Parquet, Arrow, CSV, text) and pack them into one token file",
+        help="tokenise documents into one token file",
+        about="Tokenise documents (JSONL, Parquet, Arrow, CSV, text) and pack them into one token file.",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eos-token '<|endoftext|>'",
     )
     _add_inputs(parser)

@@ -5,47 +5,54 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from fastpack.cli.argument_parser import Parser, add_underscore_spellings, nearest, parsers_of
+from fastpack.cli.argument_parser import CommandsParser, Parser, hide_other_spellings, nearest, parsers_of
 from fastpack.cli.options import Commands, add_common_options
 from fastpack.cli.version import VersionAction
 
 AddCommands = Callable[[Commands], list[argparse.ArgumentParser]]
 
 DESCRIPTION = (
-    "Turns raw text and media into LLM training data and feeds it to the training loop at the speed of memory. "
-    "Every command also answers to the name it has in Modalities, and after the word `data`. "
-    "`fastpack help COMMAND` explains one."
+    "Turns text, images, audio and video into training data for large models, and feeds it to the training loop. "
+    "`fastpack COMMAND --help` explains a command."
 )
 EPILOG = "example: fastpack quickstart        (real text on this machine -> index -> pack -> training batches)"
-
-
-# Module of the commands -> their names, in the order in which help lists them.
-COMMANDS = {
+GROUPS = {  # title in the help -> commands
+    "set up": ("quickstart", "init", "doctor", "completion"),
+    "pack text": ("pack", "chat", "index"),
+    "inspect and check": ("info", "preview", "report", "compare", "verify", "repair"),
+    "edit and convert token files": ("merge", "shuffle", "chunk", "filter", "convert"),
+    "prepare images, audio and video": ("prepare", "prepare-media", "fix-duplicates", "mount"),
+    "train": ("plan", "validate", "bench", "trace"),
+    "many shards and object stores": ("manifest", "fetch"),
+}
+COMMANDS = {  # module of the commands -> their names: the listed one, then those of other systems
     "quickstart": ("quickstart",),
-    "index": ("index", "create_raw_index", "create_memmap_index"),
+    "init": ("init",),
+    "doctor": ("doctor",),
+    "completion": ("completion",),
     "pack": ("pack", "pack_encoded_data", "create_packed_data"),
+    "chat": ("chat", "prepare_instruction_tuning_data"),
+    "index": ("index", "create_raw_index", "create_memmap_index"),
+    "info": ("info",),
+    "preview": ("preview",),
+    "report": ("report",),
+    "compare": ("compare",),
+    "verify": ("verify", "lint"),
+    "repair": ("repair",),
     "merge": ("merge", "merge_packed_data"),
     "shuffle": ("shuffle", "shuffle_tokenized_data", "shuffle_jsonl_data"),
     "chunk": ("chunk", "create_shuffled_dataset_chunk", "create_shuffled_jsonl_chunk"),
     "filter": ("filter", "filter_packed_data"),
     "convert": ("convert",),
-    "plan": ("plan",),
-    "chat": ("chat", "prepare_instruction_tuning_data"),
     "prepare": ("prepare", "prepare-media", "prepare_media"),
     "fix_duplicates": ("fix-duplicates", "fix_duplicates"),
-    "manifest": ("manifest",),
-    "info": ("info",),
-    "validate": ("validate", "prepare_data"),
-    "verify": ("verify", "lint"),
-    "repair": ("repair",),
-    "preview": ("preview",),
-    "report": ("report",),
-    "trace": ("trace",),
     "mount": ("mount",),
-    "fetch": ("fetch",),
-    "doctor": ("doctor",),
+    "plan": ("plan",),
+    "validate": ("validate", "prepare_data"),
     "bench": ("bench",),
-    "completion": ("completion",),
+    "trace": ("trace",),
+    "manifest": ("manifest",),
+    "fetch": ("fetch",),
 }
 
 
@@ -54,6 +61,8 @@ def _load(module: str) -> AddCommands:
     match module:
         case "quickstart":
             from fastpack.cli.quickstart import add_commands
+        case "init":
+            from fastpack.cli.init import add_commands
         case "index":
             from fastpack.cli.index import add_commands
         case "pack":
@@ -90,6 +99,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.preview import add_commands
         case "report":
             from fastpack.cli.report import add_commands
+        case "compare":
+            from fastpack.cli.compare import add_commands
         case "trace":
             from fastpack.cli.trace import add_commands
         case "mount":
@@ -122,15 +133,15 @@ def normal(words: list[str]) -> list[str]:
 
 def build_parser(word: str = "") -> argparse.ArgumentParser:
     """Return the parser of all commands; if `word` is a command, only with that command, which saves 20 ms."""
-    parser = Parser(prog="fastpack", description=DESCRIPTION, epilog=EPILOG)
+    parser = CommandsParser(GROUPS, prog="fastpack", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("-V", "--version", action=VersionAction, help="print versions and processor features, and exit")
     parser.set_defaults(run=None, kernels=None, build_parser=build_parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", parser_class=Parser)
     modules = [module for module, names in COMMANDS.items() if word in names] or list(COMMANDS)
     for module in modules:
         for command in _load(module)(commands):
             add_common_options(command)
-            add_underscore_spellings(command)
+            hide_other_spellings(command)
     return parser
 
 

@@ -32,7 +32,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "plan",
         run=run_plan,
-        help="plan which documents make up each row of tokens: best fit, first fit or concatenation",
+        help="plan which documents make up each training row",
+        about="Plan which documents make up each row of tokens: best fit, first fit or concatenation.",
         example="fastpack plan corpus.pbin --seq-len 4096 -o corpus.plan --seed 1",
     )
     parser.add_argument(

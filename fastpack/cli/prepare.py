@@ -43,7 +43,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "prepare",
         run=run_prepare,
-        help="index a WebDataset's tar shards, a JSONL dataset or a metadataset's joins as Megatron-Energon does",
+        help="index the tar shards of a WebDataset",
+        about="Index a WebDataset's tar shards, a JSONL dataset or a metadataset's joins as Megatron-Energon does.",
         example="fastpack prepare DIR --non-interactive --split-ratio 8,1,1        (or: fastpack prepare x.jsonl)",
     )
     parser.add_argument("path", metavar="PATH", help="a folder with .tar shards, a .jsonl file or a metadataset .yaml")
@@ -56,7 +57,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "prepare-media",
         run=run_prepare_media,
         aliases=("prepare_media",),
-        help="add the sizes of images, and lengths of audio and video, to the index of a WebDataset or of plain files",
+        help="add sizes and lengths of media to the index",
+        about="Add the sizes of images, and lengths of audio and video, to the index of a WebDataset or of plain "
+        "files.",
         example="fastpack prepare-media DIR --media-metadata-by-extension",
     )
     media.add_argument("path", metavar="PATH", help="a prepared WebDataset, or a folder of plain files")
@@ -78,7 +81,9 @@ def run_prepare_media(args: argparse.Namespace) -> int:
         lines = [f"would write {path}" for path in files]
         emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, lines)
         return 0
-    n = prepare_media(args.path, media, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
+    n = prepare_media(
+        args.path, media, num_workers=args.num_workers, progress=progress(args, "prepare-media", at_once=True)
+    )
     files = list(map(str, media_paths(args.path)))
     write_checksums(args, *files)
     fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
@@ -151,7 +156,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
             resume=args.resume,
             sample_tables=not args.no_sample_tables,
             compat=args.compat,
-            progress=progress(args, "prepare"),
+            progress=progress(args, "prepare", at_once=True),
         )
         write_checksums(args, *result.paths)
         report(args, result)
@@ -164,7 +169,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
 
     def finish(walker: Callable[[str], WalkResult] | None = None) -> None:
         assert settings is not None  # a rank does not finish the job
-        bar = progress(args, "prepare")
+        bar = progress(args, "prepare", at_once=assistant is None)
         done = prepare_webdataset(args.path, settings, dry_run=args.dry_run, progress=bar, walker=walker, define=define)
         report(args, done)
         if assistant and define:

@@ -114,7 +114,7 @@ class Assistant:
 def ask(question: str, check: Callable[[str], Any] = str) -> Any:
     """Return `check(answer)`; repeat the question after an empty answer or a ValueError."""
     while True:
-        answer = _read(f"{question}: ").strip()
+        answer = read_answer(f"{question}: ").strip()
         if answer:
             try:
                 return check(answer)
@@ -126,13 +126,14 @@ def confirm(question: str, default: bool) -> bool:
     """Ask a yes-or-no question; an empty answer is the default."""
     answers = {"y": True, "yes": True, "n": False, "no": False, "": default}
     while True:
-        answer = _read(f"{question} [{'Y/n' if default else 'y/N'}]: ").strip().lower()
+        answer = read_answer(f"{question} [{'Y/n' if default else 'y/N'}]: ").strip().lower()
         if answer in answers:
             return answers[answer]
         print("Error: invalid input")
 
 
-def _read(prompt: str) -> str:
+def read_answer(prompt: str) -> str:
+    """Return the answer from the terminal or a pipe; NoAnswer at its end."""
     try:
         return input(prompt)
     except EOFError:
@@ -150,7 +151,7 @@ def _number(text: str, end: int) -> int:
 def _ask_field(field: Field, stored: list[str]) -> str:
     default = "" if field.default is None else f", default: {field.default}"
     while True:
-        answer = _read(f"Please enter a webdataset field name for '{field.name}' ({field.type}{default}): ")
+        answer = read_answer(f"Please enter a webdataset field name for '{field.name}' ({field.type}{default}): ")
         if not answer and default:
             return ""
         if all(option.split("[", 1)[0] in stored for option in answer.split(",")):

@@ -29,7 +29,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "preview",
         run=run_preview,
-        help="show the first documents as text, or the first samples of a WebDataset with small images",
+        help="show the first documents or samples",
+        about="Show the first documents as text, or the first samples of a WebDataset with small images.",
         example="fastpack preview corpus.pbin --tokenizer gpt2/tokenizer.json",
     )
     parser.add_argument(

@@ -27,7 +27,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "quickstart",
         run=run_quickstart,
-        help="pack real text found on this machine, load it as training batches, and time each stage",
+        help="try fastpack on real text of this machine",
+        about="Pack real text found on this machine, load it as training batches, and time each stage.",
         example="fastpack quickstart --keep corpus --seq-len 2048 --batch-size 32",
     )
     kept = parser.add_mutually_exclusive_group()

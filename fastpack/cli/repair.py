@@ -21,7 +21,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "repair",
         run=run_repair,
-        help="repair a damaged packed file, or the index of a JSONL file",
+        help="repair a damaged token file or index",
+        about="Repair a damaged packed file, or the index of a JSONL file.",
         example="fastpack repair corpus.pbin -o repaired.pbin --eos-token-id 50256",
     )
     parser.add_argument("path", metavar="PATH", help="a .pbin (also unfinished), a .jsonl or an .idx")

@@ -25,7 +25,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "report",
         run=run_report,
-        help="write an HTML page: document lengths, packing at sequence lengths, token ids, files, mixture, warnings",
+        help="write an HTML page about a corpus",
+        about="Write an HTML page: document lengths, packing at sequence lengths, token ids, files, mixture, warnings.",
         example="fastpack report corpus.pbin -o report.html",
     )
     parser.add_argument(
@@ -70,7 +71,7 @@ def run_report(args: argparse.Namespace) -> int:
         check=not args.no_verify,
         title=args.title,
         if_exists=args.if_exists,
-        progress=progress(args, "report"),
+        progress=progress(args, "report", at_once=True),
     )
     if result.numbers is None:
         emit(

@@ -28,7 +28,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "shuffle",
         run=run_shuffle,
         aliases=tuple(KINDS),
-        help="shuffle the documents of a token file, or the lines of a .jsonl",
+        help="shuffle the documents of a file",
+        about="Shuffle the documents of a token file, or the lines of a .jsonl.",
         example="fastpack shuffle corpus.pbin shuffled.pbin --seed 42",
     )
     parser.add_argument("source", metavar="SRC", nargs="?", help="a token file or a .jsonl")

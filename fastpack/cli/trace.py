@@ -18,7 +18,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "trace",
         run=run_trace,
-        help="show which documents a step of a training run contained, or which steps contained a document",
+        help="show which documents a training step contained",
+        about="Show which documents a step of a training run contained, or which steps contained a document.",
         example="fastpack trace run.json --step 1200 --text --tokenizer gpt2/tokenizer.json",
     )
     parser.add_argument(

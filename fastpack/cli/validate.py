@@ -18,7 +18,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "validate",
         run=run_validate,
         aliases=("prepare_data",),
-        help="print the contents of a folder of token shards and how to train on it; --deep reads every token",
+        help="print what a folder of shards holds, and how to train on it",
+        about="Print the contents of a folder of token shards and how to train on it; --deep reads every token.",
         example="fastpack validate --deep --eos-token-id 2 --seq-len 4097 tokenized/",
     )
     parser.add_argument("path", metavar="DIR", help="the folder of .bin or .npy shards")

@@ -31,8 +31,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "verify",
         run=run_verify,
         aliases=("lint",),
-        help="check packed files, JSON lines, shards and WebDatasets against their indexes and metadata "
-        "(exit code 3: damaged)",
+        help="check files for damage",
+        about="Check packed files, JSON lines, shards and WebDatasets against their indexes and metadata (exit code "
+        "3: damaged).",
         example="fastpack verify corpus.pbin --vocab-size 50257 --eos-token-id 50256",
     )
     parser.add_argument(
@@ -102,7 +103,12 @@ def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
     from fastpack.inspection.verify import verify
 
     try:
-        return verify(path, write_checksums=args.write_checksums, progress=progress(args, "verify"), **_options(args))
+        return verify(
+            path,
+            write_checksums=args.write_checksums,
+            progress=progress(args, "verify", at_once=True),
+            **_options(args),
+        )
     except (FastpackError, OSError, ValueError) as error:
         return error
 

@@ -6,9 +6,9 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,12 @@ from fastpack.io import (
     same_file,
 )
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 _MAX_WARNINGS = 100  # faulty lines with a warning of their own
 _MAX_QUOTED = 65_536  # bytes of a faulty line in the message
+_MIN_BYTES = 1 << 16  # that several threads check: the pool takes 5 ms to import
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -274,10 +278,12 @@ def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generat
 
     `num_threads` chunks are validated at a time; 0: none is validated.
     """
-    if num_threads < 2:
+    if num_threads < 2 or len(data) < _MIN_BYTES:
         for rows in scan_lines(data, progress):
             yield rows, faulty_lines(data, rows) if num_threads else []
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting: deque[tuple[Rows, Future[Faults]]] = deque()
     with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:
         try:

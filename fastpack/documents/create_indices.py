@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.documents.create_index import IndexResult, create_raw_index
@@ -82,9 +81,13 @@ def create_raw_indices(
     return [results[path] for path in paths]
 
 
-def _in_parallel(index: Callable[[str], IndexResult], paths: Iterable[str], num_threads: int) -> dict[str, IndexResult]:
-    if num_threads == 1:
+def _in_parallel(
+    index: Callable[[str], IndexResult], paths: Collection[str], num_threads: int
+) -> dict[str, IndexResult]:
+    if num_threads == 1 or len(paths) == 1:
         return {path: index(path) for path in paths}
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:
         futures = {path: pool.submit(index, path) for path in paths}
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any, TypeAlias
 
 import orjson
@@ -65,11 +67,14 @@ def compile_pattern(pattern: str) -> Callable[[Line], str]:
     if steps is None:
         return _by_jq(pattern)
     by_json = _by_json(steps)
-    try:
-        by_jq = _by_jq(pattern)
-    except MissingExtra:
-        by_jq = by_json
-    return _by_orjson(steps, by_jq, by_json)
+
+    @cache
+    def by_jq() -> Callable[[Line], str]:
+        with suppress(MissingExtra):
+            return _by_jq(pattern)
+        return by_json
+
+    return _by_orjson(steps, lambda line: by_jq()(line), by_json)
 
 
 def _by_orjson(

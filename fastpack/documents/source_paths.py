@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-import orjson
-
 from fastpack.documents.compressed import SUFFIXES
 from fastpack.documents.source_formats import BY_SUFFIX, COMPRESSIBLE, format_of_content, format_of_name
 from fastpack.errors import FormatError
@@ -149,6 +147,8 @@ def _saved_dataset(folder: str) -> list[str]:
 
 def _json_list(path: str, key: str, inner: str | None = None, optional: bool = False) -> list[str]:
     """Return a list of file names in a JSON file; FormatError if there is none and it is not optional."""
+    import orjson  # takes 5 ms
+
     content = read_start(path, 16 << 20)
     try:
         names = orjson.loads(content)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from fastpack.inspection import page_graphs as graphs
 from fastpack.inspection.number_format import UNKNOWN, length, n_bytes, percent, short, whole
-from fastpack.inspection.page_style import STYLE
-from fastpack.version import __version__
+from fastpack.inspection.page_elements import fact_list, figure, name, page, pair, section, table, tile_list
 
 _MAX_SOURCES = 40  # rows of a table, which bounds the size of the page
 _SHOWN_WARNINGS = 12
-_MAX_NAME = 160  # characters of a name
 _MAX_WARNING = 600  # characters of a warning
-
-Row = Sequence[str]
 
 
 def draw_page(numbers: dict[str, Any], title: str) -> str:
@@ -33,30 +28,7 @@ def draw_page(numbers: dict[str, Any], title: str) -> str:
         _mixture(numbers),
         _files(numbers),
     ]
-    return "\n".join(
-        [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">',
-            f"<title>{name(title)} - fastpack report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>",
-            f'<header><p class="kicker">fastpack report</p><h1>{name(title)}</h1></header>',
-            _tiles(numbers),
-            *filter(None, sections),
-            f"<footer>Written by fastpack {escape(__version__)}. "
-            "Lengths on axes are in powers of two: 2k is 2,048.</footer>\n</main>\n</body>\n</html>\n",
-        ]
-    )
-
-
-def name(text: str, limit: int = _MAX_NAME) -> str:
-    """Escape text from data for the page: isolated from the text direction, with hidden characters visible."""
-    shown = "".join(_visible(letter) for letter in text[: limit + 1])
-    return escape(shown if len(text) <= limit else f"{shown[:-1]}…")
-
-
-def _visible(letter: str) -> str:
-    """Return control characters, undecodable bytes and bidirectional controls as their code."""
-    return f"\\u{ord(letter):04x}" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") else letter
+    return page(title, "fastpack report", [_tiles(numbers), *sections])
 
 
 def _tiles(numbers: dict[str, Any]) -> str:
@@ -82,11 +54,7 @@ def _tiles(numbers: dict[str, Any]) -> str:
         tiles.append(("In the loss", share, f"{whole(numbers['loss_tokens'])} tokens"))
     n_files = numbers["files"]["count"]
     tiles.append(("On disk", n_bytes(numbers["bytes"]), f"{whole(n_files)} file{'s' * (n_files != 1)}"))
-    shown = (
-        f"<div><dt>{label}</dt><dd>{value}<small>{small if small != value else '&nbsp;'}</small></dd></div>"
-        for label, value, small in tiles
-    )
-    return f'<dl class="tiles">{"".join(shown)}</dl>'
+    return tile_list(tiles)
 
 
 def _items(numbers: dict[str, Any]) -> str:
@@ -103,7 +71,7 @@ def _amount(number: float, unit: str) -> str:
 def _warnings(numbers: dict[str, Any]) -> str:
     found = numbers["warnings"][:_SHOWN_WARNINGS]
     if not found:
-        return _section("What is odd", "Nothing: no trap was found in these data.")
+        return section("What is odd", "Nothing: no trap was found in these data.")
     several = len(numbers["sources"]) > 1
     items = []
     for one in found:
@@ -112,7 +80,7 @@ def _warnings(numbers: dict[str, Any]) -> str:
         items.append(f'<li class="{escape(one["severity"])}">{where}{kind}{name(one["text"], _MAX_WARNING)}</li>')
     left = len(numbers["warnings"]) - len(found) + numbers["warnings_left_out"]
     more = f'<p class="soft">And {whole(left)} more: <code>fastpack verify</code> lists them.</p>' if left else ""
-    return _section("What is odd", "", f'<ul class="found">{"".join(items)}</ul>{more}')
+    return section("What is odd", "", f'<ul class="found">{"".join(items)}</ul>{more}')
 
 
 def _sources(numbers: dict[str, Any]) -> str:
@@ -120,7 +88,7 @@ def _sources(numbers: dict[str, Any]) -> str:
     if len(sources) == 1:
         one = sources[0]
         facts = [("Path", name(one["path"])), ("Kind", escape(one["kind"])), *_eos(one["eos"])]
-        return _section("The dataset", "", _facts(facts, kind="facts wide"))
+        return section("The dataset", "", fact_list(facts, kind="facts wide"))
     rows = [
         [
             f'<span class="name">{name(one["name"])}</span>',
@@ -134,7 +102,7 @@ def _sources(numbers: dict[str, Any]) -> str:
     ]
     text = f"{whole(len(sources))} of them" + _limited(len(sources))
     head = ["Name", "Kind", "Documents", "Tokens", "On disk", "Files"]
-    return _section("The datasets", text, _table("What each dataset holds", head, rows))
+    return section("The datasets", text, table("What each dataset holds", head, rows))
 
 
 def _limited(n_rows: int) -> str:
@@ -156,7 +124,7 @@ def _lengths(numbers: dict[str, Any]) -> str:
         text = (
             "Not known: nothing says where documents end. <code>--eos-token-id</code> names the token that ends them."
         )
-        return _section("Length of documents", text) if numbers["tokens"] else ""
+        return section("Length of documents", text) if numbers["tokens"] else ""
     summary, unit = lengths["summary"], lengths["unit"]
     labels = {"min": "Shortest", **{f"p{k}": f"{k}{end} percentile" for k, end in ((1, "st"), (10, "th"), (25, "th"))}}
     labels |= {
@@ -167,10 +135,10 @@ def _lengths(numbers: dict[str, Any]) -> str:
     }
     facts = [(label, whole(summary[key])) for key, label in labels.items()]
     note = "" if lengths["of"] == len(numbers["sources"]) else " Only datasets whose documents are known are counted."
-    return _section(
+    return section(
         "Length of documents",
         f"How many documents have which length, in {unit}.{note}",
-        _pair(graphs.draw_lengths(lengths), f"Length in {unit}, each step of the axis twice the one before", facts),
+        pair(graphs.draw_lengths(lengths), f"Length in {unit}, each step of the axis twice the one before", facts),
     )
 
 
@@ -184,10 +152,10 @@ def _cumulative(numbers: dict[str, Any]) -> str:
         for n, documents, total in graphs.cumulative_at(lengths)
     ]
     keys = ["documents", unit]
-    return _section(
+    return section(
         f"Where the {unit} are",
         f"Which share of the documents, and of all {unit}, is in documents up to a length.",
-        _pair(graphs.draw_cumulative(lengths), f"Length of documents in {unit}", facts, keys, f"documents / {unit}"),
+        pair(graphs.draw_cumulative(lengths), f"Length of documents in {unit}", facts, keys, f"documents / {unit}"),
     )
 
 
@@ -204,7 +172,7 @@ def _loss(numbers: dict[str, Any]) -> str:
     head = ["Name", "Tokens that count", "Share", "Turns per document, mean", "Median", "Most"]
     head += ["Tokens that count per document, mean", "Median", "Most"]
     text = f"Which tokens train the model: those that the loss mask counts{_limited(len(masked))}"
-    return _section("Tokens in the loss", text, _table("A turn is a run of tokens that count", head, rows))
+    return section("Tokens in the loss", text, table("A turn is a run of tokens that count", head, rows))
 
 
 def _packing(numbers: dict[str, Any]) -> str:
@@ -233,14 +201,14 @@ def _packing(numbers: dict[str, Any]) -> str:
         "Padding and what is cut off: with one document a row instead of blocks. Best and first fit: as `fastpack "
         "plan` packs, first fit in random order"
     )
-    table = _table(caption, head, shown)
+    grid = table(caption, head, shown)
     keys = ["tokens in whole blocks", "documents cut", "padding, one document a row"]
     known = rows[0]["documents_cut"] is not None
-    figure = _figure(graphs.draw_packing(rows), "Sequence length in tokens", keys if known else keys[:1])
-    return _section(
+    graph = figure(graphs.draw_packing(rows), "Sequence length in tokens", keys if known else keys[:1])
+    return section(
         "Packing at sequence lengths",
         "Blocks of one length are cut from all tokens of a file; what is left at its end is dropped.",
-        figure + table,
+        graph + grid,
     )
 
 
@@ -259,10 +227,10 @@ def _ids(numbers: dict[str, Any]) -> str:
     ]
     if ids["outside"]:
         facts.insert(4, ("Tokens that are no ids", whole(ids["outside"])))
-    return _section(
+    return section(
         "Token ids",
         f"{percent(covered)} {what} occur at least once. Ids of natural text fall in a nearly straight line.",
-        _pair(graphs.draw_ranks(ids), "Ids by rank, the most frequent first (both axes logarithmic)", facts),
+        pair(graphs.draw_ranks(ids), "Ids by rank, the most frequent first (both axes logarithmic)", facts),
     )
 
 
@@ -283,9 +251,9 @@ def _mixture(numbers: dict[str, Any]) -> str:
             row += [percent(part["weight"]), UNKNOWN if part["repeat"] is None else f"{part['repeat']:,.2f} times"]
         rows.append(row)
     seen = " Seen: how often a dataset comes round while as many samples are drawn as there are." if weighted else ""
-    table = _table("Shares of the datasets", head, rows)
+    grid = table("Shares of the datasets", head, rows)
     text = f"Which dataset what is read comes from{_limited(len(parts))}{seen}"
-    return _section("Mixture", text, f'<ul class="bars">{"".join(bars)}</ul>{table}')
+    return section("Mixture", text, f'<ul class="bars">{"".join(bars)}</ul>{grid}')
 
 
 def _shares(identity: str, what: str, parts: Sequence[tuple[str, float]]) -> str:
@@ -305,45 +273,6 @@ def _files(numbers: dict[str, Any]) -> str:
     ]
     each = "A bar a file" if files["files_per_bar"] == 1 else f"A bar is the mean of {files['files_per_bar']:,} files"
     graph = graphs.draw_files(files, [name(bar["name"]) for bar in files["bars"]])
-    return _section(
-        "Files", f"{each}, in {unit}, in the order in which they are read.", _pair(graph, "Number of the file", facts)
-    )
-
-
-def _section(title: str, text: str, inside: str = "") -> str:
-    lead = f'<p class="soft">{text}</p>' if text else ""
-    return f"<section><h2>{escape(title)}</h2>{lead}{inside}</section>"
-
-
-def _facts(facts: Iterable[tuple[str, str]], title: str = "", kind: str = "facts") -> str:
-    rows = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in facts)
-    head = f'<p class="kicker">{escape(title)}</p>' if title else ""
-    return f'<div>{head}<dl class="{kind}">{rows}</dl></div>'
-
-
-def _figure(graph: str, caption: str, keys: Sequence[str] = ()) -> str:
-    items = "".join(f"<li>{graphs.line_key(series)}{escape(label)}</li>" for series, label in enumerate(keys))
-    legend = f'<ul class="key">{items}</ul>' if keys else ""
-    return f"<figure>{legend}{graph}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _pair(
-    graph: str,
-    caption: str,
-    facts: Iterable[tuple[str, str]],
-    keys: Sequence[str] = (),
-    facts_title: str = "",
-) -> str:
-    """Return a graph next to a table of the same numbers."""
-    return f'<div class="pair">{_figure(graph, caption, keys)}{_facts(facts, facts_title)}</div>'
-
-
-def _table(caption: str, head: Row, rows: Iterable[Row]) -> str:
-    first = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    body = "".join(
-        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table></div>"
+    return section(
+        "Files", f"{each}, in {unit}, in the order in which they are read.", pair(graph, "Number of the file", facts)
     )

@@ -36,6 +36,24 @@ def draw_lengths(lengths: dict[str, Any]) -> str:
     return plot.render()
 
 
+def draw_two_lengths(versions: Sequence[dict[str, Any]], unit: str) -> str:
+    """Draw the shares of the documents of two versions by length, on one logarithmic axis."""
+    shortest = min((one["bins"][0] for one in versions), key=lambda one: int(one["from"]))
+    axis = _LogAxis([shortest, max((one["bins"][-1] for one in versions), key=lambda one: int(one["to"]))])
+    lines = []
+    for one in versions:
+        points = [(axis.place(each["from"]), each["documents"] / one["documents"]) for each in one["bins"]]
+        lines.append([*points, (axis.place(one["bins"][-1]["to"]), 0.0)])
+    top, parts = nice_top(100 * max(y for line in lines for _, y in line))
+    ticks = [(k / parts, percent(top * k / parts / 100)) for k in range(parts + 1)]
+    medians = " and ".join(whole(one["lengths"]["median"]) for one in versions)
+    title, said = "Lengths of the documents of both versions", f"The medians are {medians} {unit}."
+    plot = Plot("lengths", title, said, axis.ticks(), ticks)
+    for series, line in enumerate(lines):
+        plot.line([(x, y * 100 / top) for x, y in line], series)
+    return plot.render()
+
+
 def draw_cumulative(lengths: dict[str, Any]) -> str:
     """Draw the cumulative share of documents, and of their tokens or bytes, by length."""
     axis = _LogAxis(lengths["bins"])

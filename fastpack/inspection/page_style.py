@@ -10,7 +10,8 @@ STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,
 "Helvetica Neue",Arial,sans-serif;-webkit-text-size-adjust:100%}
-main{max-width:68rem;margin:0 auto;padding:1.5rem 1rem 3rem}
+header,main,footer{max-width:68rem;margin:0 auto;padding:0 1rem}
+header{padding-top:1.5rem}footer{padding-bottom:3rem}
 h1{font-size:1.75rem;line-height:1.2;margin:.25rem 0 1.25rem;overflow-wrap:anywhere;letter-spacing:-.01em}
 h2{font-size:1.15rem;margin:0 0 .15rem}
 p{margin:0 0 .75rem}p:last-child{margin:0}.soft,figcaption{color:var(--soft)}.soft{max-width:44rem}
@@ -24,7 +25,7 @@ p{margin:0 0 .75rem}p:last-child{margin:0}.soft,figcaption{color:var(--soft)}.so
 section{padding:1.1rem 1.1rem 1.2rem;margin:0 0 1rem}
 .pair{display:grid;grid-template-columns:minmax(0,1fr);gap:1rem}
 @media (min-width:52rem){.pair{grid-template-columns:minmax(0,1fr) 17rem;gap:2rem}section{padding:1.4rem 1.6rem}
-main{padding-top:2.5rem}}
+header{padding-top:2.5rem}}
 figure{margin:0;min-width:0}figcaption{font-size:.85rem;margin:.1rem 0 0}
 svg{display:block;overflow:visible}
 .axis{stroke:var(--axis)}.grid{stroke:var(--grid)}
@@ -49,6 +50,8 @@ th,td{text-align:right;padding:.32rem .55rem;border-bottom:1px solid var(--grid)
 td{white-space:nowrap}th{font-weight:600}thead th{color:var(--soft);font-weight:500;vertical-align:bottom}
 th:first-child,td:first-child{text-align:left;padding-left:0}th:last-child,td:last-child{padding-right:0}
 .name{overflow-wrap:anywhere;display:inline-block;min-width:6rem;max-width:24rem}
+.samples{list-style:none;margin:.6rem 0 0;padding:0}.samples>li{border-top:1px solid var(--grid);padding:.6rem 0}
+.samples dl{margin-top:.3rem}
 .found{list-style:none;margin:.6rem 0 0;padding:0}
 .found li{background:var(--odd-paper);color:var(--odd);border-radius:7px;padding:.5rem .75rem;margin:.45rem 0;
 overflow-wrap:anywhere;font-size:.92rem}

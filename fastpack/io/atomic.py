@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import hashlib
 import io
 import os
 import stat
@@ -87,6 +86,8 @@ def partial_path(path: PathLike, *, follow: bool = True) -> str:
     For an object in a store it is in the cache's folder, so a write can be resumed only on the same machine.
     """
     if is_remote(path):
+        import hashlib  # takes 3 ms
+
         from fastpack.io.cache_folder import cache_folder
 
         name = hashlib.blake2b(plain_path(path).encode(), digest_size=16).hexdigest()

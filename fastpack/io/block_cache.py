@@ -13,9 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import hashlib
 import io
-import logging
 import os
 import threading
 import time
@@ -30,6 +28,7 @@ import numpy.typing as npt
 from fastpack.errors import JobError
 from fastpack.io.cache_folder import cache_folder
 from fastpack.io.mapping import Mapping
+from fastpack.io.store_clients import logger
 from fastpack.io.stores import Status
 
 Version: TypeAlias = tuple[int, int, int]  # inode, size and modification time of a block's file
@@ -42,7 +41,6 @@ _TOUCH_SECONDS = 60.0
 SAY_AFTER, LOCK_SECONDS = 10.0, 600.0  # of waiting for another process: until it is logged, and until it is an error
 _HELD_SHARE = 4  # a process maps blocks of up to this fraction of the limit, and at most _MOST_HELD
 _MOST_HELD = 16_384
-_log = logging.getLogger("fastpack")
 _KEPT_SECONDS = 7 * 86_400.0  # unfinished uploads of killed processes, which `--resume` continues
 
 
@@ -63,6 +61,8 @@ def cache_limit() -> int:
 def identity(url: str, status: Status) -> str:
     """Return the name in the cache of one version of an object."""
     text = f"{url}\n{status.st_size}\n{status.st_mtime_ns}\n{status.tag}"
+    import hashlib  # takes 3 ms
+
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -238,7 +238,7 @@ class Cache:
                 stack.pop_all().close()
                 time.sleep(pause)
                 if waited < SAY_AFTER <= waited + pause:
-                    _log.warning("waiting for another process that fetches into %s", self.folder)
+                    logger().warning("waiting for another process that fetches into %s", self.folder)
                 now = self._unfinished(name)
                 unchanged = unchanged + pause if now == before else 0.0
                 waited, pause, before = waited + pause, min(2 * pause, 0.5), now

@@ -7,19 +7,18 @@ and "blocks", the hash of each block in hexadecimal. The last block may be short
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass
 from typing import Any
 
 from fastpack.errors import FormatError, MissingExtra, import_extra
 from fastpack.io import stores as remote
 from fastpack.io.if_exists import CHECKSUMS, MASK, PathLike
+from fastpack.io.store_clients import logger
 from fastpack.io.store_listings import is_listed
 
 MAX_BYTES = 64 << 20  # of a sidecar
 READS = 3  # attempts to read a block that differs from its checksum
 _OWN_CHECKS = (CHECKSUMS, MASK, ".fpm")  # suffixes of objects without a sidecar: they contain their own checksum
-_log = logging.getLogger("fastpack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class ObjectSums:
         try:
             load_hash()
         except MissingExtra as error:
-            _log.warning("%s is not compared with its checksums: %s", self._url, error)
+            logger().warning("%s is not compared with its checksums: %s", self._url, error)
             return None
         found = parse_checksums(where, text)
         if found.size != self._status.st_size:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 import os
 import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +24,16 @@ from fastpack.io.file_reader import FileReader
 from fastpack.io.held_pages import HeldPages
 from fastpack.io.if_exists import PathLike, Progress
 from fastpack.io.paths import RemotePath
+from fastpack.io.store_clients import logger
 from fastpack.io.threads import READERS, in_parallel, pool, stopping_when_interrupted
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 MAX_READ = 16 << 20  # bytes per request
 AHEAD = 4  # prefetch requests of MAX_READ bytes of a sequential reader
 SMALL_BLOCK = 256 << 10  # of objects that the cache cannot hold: with random reads, a block serves one sample
 HEAD = 64 << 10  # bytes that are read with the request for an object's size
-_log = logging.getLogger("fastpack")
 
 
 class ObjectReader:
@@ -236,7 +238,7 @@ def read_checked(
         if wrong is None:
             return data, start
         if attempt < READS:
-            _log.warning("%s: the block at byte %d differs from its checksum; reading it again", url, wrong)
+            logger().warning("%s: the block at byte %d differs from its checksum; reading it again", url, wrong)
     raise sums.damage(wrong or 0)
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
-import logging
 import os
 import stat as stat_modes
 from collections.abc import Callable
@@ -22,13 +20,12 @@ from fastpack.errors import JobError, MissingExtra
 from fastpack.io import store_clients as clients
 from fastpack.io import threads
 from fastpack.io.hugging_face import HubFile, hub_entries, hub_file, is_hub, is_hub_folder
-from fastpack.io.store_clients import first_line, is_forked, load_obstore, open_folder, open_object, split_url
+from fastpack.io.store_clients import first_line, is_forked, load_obstore, logger, open_folder, open_object, split_url
 
 TRIES = 6
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0  # seconds
 PART_BYTES = 16 << 20  # of a multipart upload
 
-_log = logging.getLogger("fastpack")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 _SERVED: dict[str, Callable[..., Any]] = {}  # functions that a helper process calls for a forked process
@@ -56,6 +53,8 @@ class Status:
 
 def hash_of(text: str) -> int:
     """Return a hash of 63 bits, the same in every process."""
+    import hashlib  # takes 3 ms
+
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
@@ -310,8 +309,8 @@ def _retry(url: str, call: Callable[[], _T]) -> _T:
             if attempt == TRIES or threads.is_interrupted():
                 raise OSError(errno.EIO, f"{_reason(error)} (after {attempt} attempts)", url) from None
             # A single temporary failure is common; one that takes seconds is not.
-            level = logging.WARNING if attempt > 2 or _is_timeout(error) else logging.INFO
-            _log.log(level, "%s: %s; retrying (attempt %d of %d)", url, _reason(error), attempt + 1, TRIES)
+            log = logger().warning if attempt > 2 or _is_timeout(error) else logger().info
+            log("%s: %s; retrying (attempt %d of %d)", url, _reason(error), attempt + 1, TRIES)
         threads.pause(pause * random.uniform(0.5, 1.5))  # so that many readers do not retry at the same time
         pause = min(2 * pause, LONGEST_PAUSE)
     raise AssertionError("the last attempt returns or raises")

@@ -8,8 +8,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:  # imported by functions: it imports logging, which takes 4 ms
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 READERS = 16  # concurrent requests
 _T = TypeVar("_T")
@@ -48,6 +50,8 @@ def pool() -> ThreadPoolExecutor:
     """Return this process's threads for prefetching."""
     found = _pools.get(os.getpid())
     if found is None:
+        from concurrent.futures import ThreadPoolExecutor
+
         found = _pools[os.getpid()] = ThreadPoolExecutor(READERS, "fastpack-remote")
     return found
 
@@ -57,6 +61,8 @@ def in_parallel(function: Callable[[_S], _T], items: Iterable[_S]) -> list[_T]:
     items = list(items)
     if len(items) < 2:
         return [function(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor
+
     with (
         ThreadPoolExecutor(min(READERS, len(items)), "fastpack-remote") as threads,
         stopping_when_interrupted(),
@@ -73,6 +79,8 @@ def in_order(function: Callable[[_S], _T], items: Iterable[_S], num_threads: int
 
     At most 2 * num_threads calls are pending or finished. Closing the iterator cancels those that have not started.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting: deque[Future[_T]] = deque()
     with ThreadPoolExecutor(num_threads, "fastpack-in-order") as threads:
         try:

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from fastpack.errors import spoken
 from fastpack.io import PathLike
+from fastpack.packing.interpolation import mapping_at, resolve, text_at, wrong_value
 from fastpack.packing.output_formats import PackFormat, pack_format
 from fastpack.packing.settings import PackSettings, find_pack_sources, output_of
-from fastpack.packing.yaml_config import load_yaml, mapping_at, resolve, text_at, wrong_value
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 Config: TypeAlias = PathLike | Mapping[str, Any]
@@ -43,7 +43,12 @@ def load_pack_settings(
     ValueError) for a source or an index that does not exist.
     """
     is_mapping = isinstance(config, Mapping)
-    tree = resolve(config) if isinstance(config, Mapping) else load_yaml(config)
+    if isinstance(config, Mapping):
+        tree = resolve(config)
+    else:
+        from fastpack.packing.yaml_config import load_yaml  # it imports yaml, in 9 ms
+
+        tree = load_yaml(config)
     settings = mapping_at(tree, "settings")
     for name in QUEUE_SETTINGS:
         if not is_mapping or name in settings:

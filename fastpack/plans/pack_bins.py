@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,10 @@ from fastpack import kernels
 from fastpack.io.threads import in_order
 from fastpack.plans.balance import sort_rows
 from fastpack.plans.pieces import encode_pieces
-from fastpack.plans.plan_settings import PlanSettings
-from fastpack.plans.source_lengths import PieceLengths
+
+if TYPE_CHECKING:
+    from fastpack.plans.plan_settings import PlanSettings
+    from fastpack.plans.source_lengths import PieceLengths
 
 UNLIMITED = 1 << 40
 _BLOCK = 1 << 18  # pieces that are encoded at once

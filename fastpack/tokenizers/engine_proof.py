@@ -44,7 +44,7 @@ class EngineProof:
 
 
 def _digest(own: HFTokenizer, engine: str) -> str:
-    digest = hashlib.blake2b(own.description.encode(), digest_size=16)
+    digest = hashlib.blake2b(own.json, digest_size=16)
     names = (_release(engine), _release("tokenizers"), unicodedata.unidata_version, own.adds_special_tokens)
     digest.update(repr((__version__, *names)).encode())
     for name in _MODULES:

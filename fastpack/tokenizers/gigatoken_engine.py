@@ -33,7 +33,7 @@ class GigatokenTokenizer(FasterTokenizer):
         decline_options(own.backend)
         try:
             with refusals():
-                self._engine: Any = gigatoken_rs.load_hf_json(own.description)
+                self._engine: Any = gigatoken_rs.load_hf_json(own.json)
         except FaultyText as error:
             raise EngineDeclines(str(error).partition("the text: ")[2]) from None
         if not isinstance(self._engine, gigatoken_rs.BPETokenizer):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class LoadedTokenizer:
     """A tokenizer with the defaults of its class and its files.
 
-    tokens: special token attribute -> token. cleans_up: remove spaces before punctuation from decoded text.
+    tokens: special token attribute -> token. cleans_up: remove spaces before punctuation from decoded text. file: the
+    tokenizer.json that describes the backend, truncation and padding aside; None if its class or files changed it.
     """
 
     backend: Backend
@@ -31,6 +32,7 @@ class LoadedTokenizer:
     model_max_length: float = 1e30
     pad_type_id: int = 0
     cleans_up: bool = False
+    file: str | None = None
 
 
 def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
@@ -48,6 +50,7 @@ def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
         padding_side=padding.get("direction", "right"),
         truncation_side=truncation.get("direction", "right"),
         pad_type_id=padding.get("pad_type_id", 0),
+        file=path,
     )
 
 
@@ -73,6 +76,7 @@ def _load(file: str, defaults: TokenizerClass, config: dict[str, Any]) -> Loaded
     backend.no_padding()
     pad_token = {"pad_token": padding["pad_token"]} if padding else {}
     tokens = _special_tokens({**defaults.tokens, **pad_token, **_present(config)})
+    written = _changeable(backend)
     _add_missing_tokens(backend, tokens, config.get("added_tokens_decoder") or {})
     backend.encode_special_tokens = bool(config.get("split_special_tokens"))
     _apply_class(backend, defaults, tokens, config)
@@ -85,7 +89,14 @@ def _load(file: str, defaults: TokenizerClass, config: dict[str, Any]) -> Loaded
         model_max_length=1e30 if limit is None else limit,
         pad_type_id=padding.get("pad_type_id", 0),
         cleans_up=bool(config.get("clean_up_tokenization_spaces")),
+        file=file if _changeable(backend) == written else None,
     )
+
+
+def _changeable(backend: Backend) -> tuple[Any, ...]:
+    """Return the description of what a class can change: all but the model."""
+    components = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
+    return (*map(state_of, components), list(map(repr, backend.get_added_tokens_decoder().items())))
 
 
 def _present(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -62,6 +63,7 @@ class HFTokenizer:
         if options.special_tokens:
             _name_special_tokens(self.backend, self.tokens, options.special_tokens)
         _set_truncation_and_padding(loaded, options)
+        self._file = None if options.special_tokens else loaded.file
         self._split: tuple[str, Backend] | None = None  # built when it is needed
 
     @classmethod
@@ -87,8 +89,16 @@ class HFTokenizer:
 
     @cached_property
     def description(self) -> str:
-        """The tokenizer as JSON."""
+        """The tokenizer as JSON, as the library writes it."""
         return self.backend.to_str()
+
+    @property
+    def json(self) -> bytes:
+        """The tokenizer as JSON, as it is in its file if possible: `description` takes 60 ms for 128,000 tokens."""
+        if self._file is None:
+            return self.description.encode()
+        with open(self._file, "rb") as file:
+            return file.read()
 
     @property
     def vocab_size(self) -> int:
@@ -228,3 +238,18 @@ def _set_truncation_and_padding(loaded: LoadedTokenizer, options: HFOptions) -> 
             pad_token=str(pad),
             pad_type_id=loaded.pad_type_id,
         )
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Run the tokenizers library on this thread only: one worker means one thread."""
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -22,6 +22,7 @@ _UNICODE_17 = (
 )  # fmt: skip
 # Blocks to which scripts are still added; elsewhere no letter, number or mark has been added for many years.
 _GROWING = (range(0x7C0, 0x2000), range(0xA000, 0xAC00), range(0x10000, 0x34000))
+_UNKNOWN = 2
 _RANGES = (*_GROWING, *(range(first, last + 1) for first, last in _UNICODE_17))
 _LEADS = {chr(code).encode()[:1] for codes in _RANGES for code in codes[::64]}  # 64 characters share a first byte
 
@@ -33,8 +34,8 @@ class UnicodeDrift:
         self._normalizes = normalizes
 
     @cached_property
-    def _table(self) -> npt.NDArray[np.bool_]:
-        return _drift_table(self._normalizes)
+    def _table(self) -> npt.NDArray[np.uint8]:
+        return _new_table()
 
     def find(self, texts: Sequence[str]) -> list[int]:
         """Return the positions of texts with such characters. ASCII costs nothing, other text 1 ns per character."""
@@ -53,20 +54,27 @@ class UnicodeDrift:
         if not any(lead in data for lead in _LEADS):
             return False
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-        return bool(self._table.take(codes).any())  # twice as fast as indexing
+        if not self._table.take(codes).any():  # twice as fast as indexing
+            return False
+        for code in np.unique(codes[self._table[codes] == _UNKNOWN]).tolist():
+            self._table[code] = _drifts(chr(code), self._normalizes)
+        return bool(self._table.take(codes).any())
 
 
-def _drift_table(normalizes: bool) -> npt.NDArray[np.bool_]:
-    """Return bool[0x110000] by code point: unassigned or recent; if `normalizes`, recent marks and compositions."""
-    table = np.zeros(0x110000, bool)
-    codes = [code for codes in _GROWING for code in codes]
-    characters = list(map(chr, codes))
-    drifting = np.array([category == "Cn" for category in map(unicodedata.category, characters)])
-    if normalizes:
-        old = unicodedata.ucd_3_2_0  # the only older version in Python
-        changes = [unicodedata.combining(c) > 0 or bool(unicodedata.decomposition(c)) for c in characters]
-        drifting |= np.array(changes) & [category == "Cn" for category in map(old.category, characters)]
-    table[codes] = drifting
+def _new_table() -> npt.NDArray[np.uint8]:
+    """Return uint8[0x110000] by code point: 0, it does not drift; 1, it drifts; _UNKNOWN, `_drifts` tells."""
+    table = np.zeros(0x110000, np.uint8)
+    for codes in _GROWING:
+        table[codes.start : codes.stop] = _UNKNOWN  # filled as texts need it: all of them take 30 ms
     for first, last in _UNICODE_17:
-        table[first : last + 1] = True
+        table[first : last + 1] = 1
     return table
+
+
+def _drifts(character: str, normalizes: bool) -> bool:
+    """Return whether a character is unassigned; if `normalizes`, also whether it is a recent mark or composition."""
+    if unicodedata.category(character) == "Cn":
+        return True
+    if not normalizes or not (unicodedata.combining(character) or unicodedata.decomposition(character)):
+        return False
+    return unicodedata.ucd_3_2_0.category(character) == "Cn"  # the only older version in Python

@@ -18,7 +18,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import SIDES, AnyPath, ExistencePolicy, TargetExists, as_path
+from fastpack.io import SIDES, AnyPath, ExistencePolicy, TargetExists, as_path, exists
 from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat, TokenWriter
 
@@ -74,7 +74,7 @@ def is_interop(path: AnyPath, names: Collection[str] | None, *formats: str) -> b
 def _detect(name: str, path: AnyPath, names: Collection[str] | None) -> bool:
     if (names is not None) != (name in FOLDER_FORMATS):  # before anything is imported
         return False
-    if names is not None and INDEX not in names:
+    if INDEX not in names if names is not None else path.suffix == ".pbin" and exists(path):
         return False
     return _reader(name).fits(path)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -37,6 +36,9 @@ from fastpack.io import (
 )
 from fastpack.tokens.mask_bits import MaskBits
 from fastpack.version import __version__
+
+if TYPE_CHECKING:
+    import hashlib
 
 MAX_BYTES = 64 << 10  # of a side file
 EDGE_BYTES = 4096  # at each end of the token file that the side file has a hash of
@@ -166,6 +168,8 @@ def _write_side(path: str, fingerprint: TokenizerFingerprint | None, size: int, 
 
 def _edges(size: int, read: _Read) -> hashlib._Hash:
     """Return the SHA-256 of the first and the last bytes of a file of this size."""
+    import hashlib  # takes 3 ms
+
     n_bytes = min(size, EDGE_BYTES)
     return hashlib.sha256(read(0, n_bytes) + read(size - n_bytes, n_bytes))
 

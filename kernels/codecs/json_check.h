@@ -169,31 +169,64 @@ static inline fp_bytes fp_escape(fp_bytes p, fp_bytes end) {
 
 #if FASTPACK_X86
 
-/* Scan a string while 32 bytes can be read before `limit`. Return the position after the closing quote, with *closed
- * set, or the position at which to continue byte by byte. One mask covers all escapes of a block, because
- * ASCII-escaped text has one every ten bytes. */
-FP_AVX2 static fp_bytes fp_string_avx2(fp_bytes p, fp_bytes end, fp_bytes limit, int *closed) {
-    const __m256i quote = _mm256_set1_epi8('"'), backslash = _mm256_set1_epi8('\\'), top = _mm256_set1_epi8(0x1f);
-    while (limit - p >= 32) {
-        __m256i bytes = _mm256_loadu_si256((const __m256i *)p);
-        __m256i ends = _mm256_or_si256(_mm256_cmpeq_epi8(bytes, quote), _mm256_cmpeq_epi8(bytes, backslash));
-        ends = _mm256_or_si256(ends, _mm256_cmpeq_epi8(_mm256_min_epu8(bytes, top), bytes));
-        uint64_t mask = (uint32_t)_mm256_movemask_epi8(ends);
-        fp_bytes next = p + 32;
-        while (mask) {
-            fp_bytes hit = p + _tzcnt_u64(mask);
-            if (hit >= end) return NULL;
-            if (*hit == '"') {
-                *closed = 1;
-                return hit + 1;
-            }
-            if (*hit != '\\' || (hit = fp_escape(hit, end)) == NULL) return NULL;
-            if (hit >= next) next = hit;
-            mask &= ~UINT64_C(0) << (hit - p); /* shift of at most 31 + 6 */
-        }
-        p = next;
+/* Tables whose common bits, for the low and the high nibble of a byte, mark the bytes that complete an escape. */
+static const uint8_t FP_ESCAPED_LOW[16] = {
+    ['"' & 15] = 1 | 4 | 8, /* and b, r */
+    ['t' & 15] = 8, ['u' & 15] = 8, ['f' & 15] = 4, ['\\' & 15] = 2, ['n' & 15] = 4, ['/' & 15] = 1};
+static const uint8_t FP_ESCAPED_HIGH[16] = {[2] = 1, [5] = 2, [6] = 4, [7] = 8};
+
+FP_AVX2 static inline uint64_t fp_equal(__m256i bytes, char wanted) {
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(wanted)));
+}
+
+/* Return a mask of the characters after a backslash that begins an escape (Langdale and Lemire: a run of backslashes is
+ * added to its odd starts, so that the carry shows the parity of its length). carry: the first character is one; it is
+ * set for the next block. */
+static inline uint64_t fp_escaped(uint64_t backslashes, uint64_t *carry) {
+    uint64_t begins = backslashes & ~*carry;
+    uint64_t follows = (begins << 1 | *carry) & UINT64_C(0xffffffff);
+    uint64_t odd = begins & UINT64_C(0xaaaaaaaa) & ~follows;
+    uint64_t escaped = (UINT64_C(0x55555555) ^ (odd + begins) << 1) & follows;
+    *carry = (begins & ~escaped) >> 31;
+    return escaped;
+}
+
+/* Return whether the characters of `escaped` (a mask of 32) complete an escape. */
+FP_AVX2 static inline int fp_escapes_avx2(fp_bytes p, fp_bytes end, __m256i bytes, uint64_t escaped) {
+    const __m256i nibble = _mm256_set1_epi8(0x0f);
+    __m256i low = _mm256_shuffle_epi8(fp_table(FP_ESCAPED_LOW), _mm256_and_si256(bytes, nibble));
+    __m256i high =
+        _mm256_shuffle_epi8(fp_table(FP_ESCAPED_HIGH), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), nibble));
+    if (escaped & fp_equal(_mm256_and_si256(low, high), 0)) return 0;
+    for (uint64_t left = escaped & fp_equal(bytes, 'u'); left; left &= left - 1) {
+        fp_bytes hex = p + _tzcnt_u64(left) + 1;
+        if (end - hex < 4 || !FP_HEX4(hex)) return 0;
     }
-    return p;
+    return 1;
+}
+
+/* Scan a string while 32 bytes can be read before `limit`. Return the position after the closing quote, with *closed
+ * set, or the position at which to continue byte by byte. Masks cover all escapes of a block: source code has one every
+ * 20 bytes, ASCII-escaped text one every ten: 4.5 and 2.6 GB/s; with a jump for each escape 2.4 and 1.15. */
+FP_AVX2 static fp_bytes fp_string_avx2(fp_bytes p, fp_bytes end, fp_bytes limit, int *closed) {
+    const __m256i top = _mm256_set1_epi8(0x1f);
+    uint64_t carry = 0;
+    for (; limit - p >= 32; p += 32) {
+        __m256i bytes = _mm256_loadu_si256((const __m256i *)p);
+        uint64_t backslashes = fp_equal(bytes, '\\'), quotes = fp_equal(bytes, '"'), escaped = 0;
+        uint64_t stops = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(bytes, top), bytes));
+        if (backslashes | carry) escaped = fp_escaped(backslashes, &carry);
+        stops |= quotes & ~escaped;
+        if (stops) escaped &= stops ^ (stops - 1); /* up to the first stop */
+        if (escaped && !fp_escapes_avx2(p, end, bytes, escaped)) return NULL;
+        if (stops) {
+            p += _tzcnt_u64(stops);
+            if (p >= end || *p != '"') return NULL;
+            *closed = 1;
+            return p + 1;
+        }
+    }
+    return p - carry;
 }
 
 #endif

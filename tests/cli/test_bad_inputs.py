@@ -29,6 +29,7 @@ CALLS = {
     "fix-duplicates": "fix-duplicates X OUT/y",
     "info": "info X",
     "report": "report X -o OUT/x.html",
+    "compare": "compare X X",
     "validate": "validate X",
     "verify": "verify X",
     "repair": "repair X -o OUT/x.pbin",
@@ -37,6 +38,7 @@ CALLS = {
     "fetch": "fetch X",
     "bench": "bench X --seconds 0",
     "trace": "trace X --step 0",
+    "init": "init OUT/x.py --data X --tokenizer bytes --framework numpy",
 }
 WITHOUT_INPUT = {"quickstart", "completion", "mount", "doctor"}  # mount: see test_mount
 KINDS = ("missing", "folder", "empty", "garbage", "suffix", "no permission")

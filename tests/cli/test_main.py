@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -13,18 +14,20 @@ from command_line import FASTPACK, Cli, actions, commands, run_process, run_pyth
 
 import fastpack
 from fastpack.cli import main
+from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.failures import describe
-from fastpack.cli.parser import build_parser
+from fastpack.cli.parser import GROUPS, build_parser
 
 COMMANDS = commands()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_multi_word_options_accept_both_spellings(name: str) -> None:
+    spellings = COMMANDS[name]._option_string_actions
     for action in actions(COMMANDS[name]):
         for option in action.option_strings:
-            if option.startswith("--") and "-" in option[2:] and option != "--no-progress":
-                assert "--" + option[2:].replace("-", "_") in action.option_strings, f"{name} {option}"
+            if option.startswith("--"):
+                assert spellings["--" + option[2:].replace("-", "_")] is action, f"{name} {option}"
 
 
 def test_old_names_also_work_after_the_word_data(tmp_path: Path) -> None:
@@ -123,7 +126,60 @@ sys.exit(cli.main(["info", "x"]))
     assert (done.returncode, done.stderr) == (143, "")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_one_spelling_of_an_option(name: str) -> None:
+    text = COMMANDS[name].format_help()
+    for action in actions(COMMANDS[name]):
+        assert len([option for option in action.option_strings if option.startswith("--")]) <= 1
+    for spelling in ("--file-existence-policy", "--num-cpus", "--part-bytes"):
+        assert spelling not in text
+    assert not re.search("--[a-z]+_", text)
+
+
+def test_help_lists_commands_by_task_and_not_their_other_names(cli: Cli) -> None:
+    text = cli("--help").out
+    assert [name for names in GROUPS.values() for name in names] == re.findall(r"(?m)^  ([a-z][\w-]*) ", text)
+    assert re.findall(r"(?m)^([a-z].*):$", text) == [*GROUPS, "options"]
+    assert not [name for name in COMMANDS if "_" in name and name in text]
+    assert max(map(len, text.partition("example:")[0].splitlines())) < 80
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(
+        {names[0] for names in parsers_of(build_parser())}
+    )
+
+
+def test_every_other_name_is_documented() -> None:
+    pages = Path(__file__).parents[2] / "docs"
+    text = "".join((pages / f"from-{name}.md").read_text() for name in ("modalities", "energon", "kempnerforge"))
+    for names, parser in parsers_of(build_parser()).items():
+        for name in names[1:]:
+            assert re.search(rf"\b{name.replace('_', '[-_]')}\b", text), name
+        for option, action in parser._option_string_actions.items():
+            if option.startswith("--") and "_" not in option and option not in action.option_strings:
+                assert f"`{option}" in text, option
+
+
 def test_former_names_of_options_are_accepted() -> None:
     words = ["merge", "a", "b", "--part-bytes", "5", "--parts_folder", "x", "--file_existence_policy", "override"]
     args = build_parser("merge").parse_args(words)
     assert (args.task_bytes, args.task_folder, args.if_exists) == (5, "x", "overwrite")
+
+
+def test_the_process_ends_with_the_exit_code_after_exit_functions_and_all_output(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    code = (
+        "import atexit, sys; from fastpack.cli.process import run; sys.argv = ['fastpack', *sys.argv[1:]]\n"
+        "atexit.register(print, 'at exit')\n"
+        "run()"
+    )
+    done = run_python(code, "index", str(tmp_path / "a.jsonl"))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "at exit")
+    assert run_python(code, "verify", str(tmp_path / "none.pbin")).returncode == 1
+    assert run_python(code, "nonsense").returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
+def test_a_full_standard_output_is_a_failure_of_the_process(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    done = run_process(["sh", "-c", f"{' '.join(FASTPACK)} index {tmp_path / 'a.jsonl'} --json > /dev/full"])
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1

@@ -12,7 +12,8 @@ from typing import Any
 from fastpack.documents.compressed import SUFFIXES
 from fastpack.documents.source_paths import InputNotFound
 from fastpack.io import PathLike, map_bytes
-from fastpack.packing.yaml_config import load_yaml, mapping_at, text_at, wrong_value
+from fastpack.packing.interpolation import mapping_at, text_at, wrong_value
+from fastpack.packing.yaml_config import load_yaml
 
 PARTITIONS = ("train", "val", "test")
 HASH_DIGITS = 7

@@ -86,7 +86,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
         found = f"byte 0x{error.object[error.start]:02x} at byte {error.start} of the line"
         raise _Fault(f"not UTF-8: {found}") from None
     except (ValueError, RecursionError) as error:
-        raise _Fault(f"not JSON: {error}") from None
+        raise _Fault(f"not JSON: {'nested too deeply' if isinstance(error, RecursionError) else error}") from None
     if not isinstance(row, dict):
         raise _Fault(f"found {_shown(row)}, expected a JSON object")
     return row

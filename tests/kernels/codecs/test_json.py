@@ -165,6 +165,27 @@ def test_a_string_does_not_end_after_its_line(simd: None) -> None:
     assert verdicts([b"tr", b"ue"]) == [0, 0]
 
 
+def test_escapes_at_every_offset_of_a_block(simd: None) -> None:
+    """After runs of backslashes of every parity, across the borders of blocks of 32 bytes, and after other escapes."""
+    runs = [b"a" * offset + b"\\" * run for offset in range(36) for run in (1, 2, 3, 32, 33, 64)]
+    tails = [bytes([byte]) for byte in b'"\\/bfnrtuvax0\x01'] + [b"u00e9", b"uD83", b'u00g9\\"', b'nn\\"']
+    lines = [b'"%s%s%s"' % (run, tail, b"b" * 40) for run in runs for tail in tails]
+    expected = [int(accepted(line)) for line in lines]
+    assert 0 < sum(expected) < len(expected)
+    assert verdicts(lines) == expected
+
+
+def test_escapes_near_the_end_of_the_data(simd: None) -> None:
+    for offset in range(36):
+        assert [verdicts([b'"%s%s"' % (b"a" * offset, tail)]) for tail in (b"\\n", b"\\x", b'\\"')] == [[1], [0], [1]]
+    assert verdicts([b'"a"', b"\\", b"\\", b"a" * 64]) == [1, 0, 0, 0]
+
+
+def test_every_byte_after_a_backslash(simd: None) -> None:
+    lines = [b'"%s\\%c%s"' % (b"a" * 20, byte, b"z" * 40) for byte in range(256) if byte != ord("\n")]
+    assert [line[22] for line, verdict in zip(lines, verdicts(lines), strict=True) if verdict] == sorted(b'"\\/bfnrt')
+
+
 def test_a_subset_of_rows_in_any_order(backend: str) -> None:
     data, rows = pack_lines([b"{}", b"{oops", b"[1]", b'"\xff"'])
     verdict = np.empty(2, np.uint8)

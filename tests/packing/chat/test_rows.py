@@ -96,7 +96,7 @@ def test_lines_equal_those_of_a_text_file(tmp_path: Path, parts: list[bytes]) ->
         ("{", "not JSON: Expecting property name"),
         ("{} {}", "not JSON: Extra data"),
         ("\ufeff{}", "not JSON: Unexpected UTF-8 BOM"),
-        ("[" * 100_000, "not JSON: maximum recursion"),
+        ("[" * 100_000, "not JSON: nested too deeply"),
         ("9" * 5000, "not JSON: Exceeds the limit"),
         (b'{"messages": "\xff"}', "not UTF-8: byte 0xff at byte 14 of the line"),
         ("[1, 2]", "found [1, 2], expected a JSON object"),

@@ -19,7 +19,7 @@ from fastpack import WebDataset, load_config
 from fastpack.documents.offset_index import read_offset_index
 from fastpack.errors import FormatError
 from fastpack.loading import config
-from fastpack.packing import yaml_config
+from fastpack.packing import interpolation, yaml_config
 from fastpack.tokens import token_segment
 from fastpack.tokens.flat import shards
 from fastpack.tokens.flat import tatm_metadata as tatm
@@ -248,7 +248,7 @@ YAML_TOKENS += (
 )
 TOML_TOKENS = tuple(rb"""[ ] [[ = ' " { } . , 1979-05-27 inf nan 0x true data phases \u0041 \UFFFFFFFF #""".split())
 TOML_TOKENS += (b"\n", b'"""', b"\xc3\xa9", b"\xff", b"[" * 300, b"9" * 5000)
-RESOLVER = tuple((yaml_config._Resolver, name) for name in ("_expand", "_evaluate", "_reference", "value"))
+RESOLVER = tuple((interpolation._Resolver, name) for name in ("_expand", "_evaluate", "_reference", "value"))
 NPY = ((shards, "_scan_npy"), (shards, "_scan_unusual_npy"), (shards, "load_npy_array"))
 
 BIN = ((shards, "_scan_bin"), (token_segment, "_start_of_final_hole"))

@@ -1,0 +1,1 @@
+"""Contents of a corpus, as `report` shows and `compare` compares them: hashes, samples, duplicates, text, media."""
