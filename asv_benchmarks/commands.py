@@ -3,7 +3,7 @@
     python asv_benchmarks/commands.py                       print the table
     python asv_benchmarks/commands.py --only start          one group: pack, workers, start or torch
     python asv_benchmarks/commands.py --torch-python PATH   a Python that has fastpack and torch
-    python asv_benchmarks/commands.py --write               write the table to docs/measured.md
+    python asv_benchmarks/commands.py --write               write the table to the page with its markers
 
 Seconds are CPU seconds of the process tree, except for the wall seconds of a second worker. Each command has run once
 before, so that bytecode, the proof of the engine and indexes are there. Rounds alternate, and the least counts. The
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -27,12 +26,10 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
-from markdown_tables import markdown, write_between  # noqa: E402
-from peers.command import processor  # noqa: E402
+from peers.command import machine, publish  # noqa: E402
 from peers.inputs import EOD, sources, text_lines, train_tokenizer, write_lines  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-START, END = "<!-- commands -->", "<!-- /commands -->"
 GROUPS = ("pack", "workers", "start", "torch")
 VOCABULARIES = {"40k": 40_000, "128k": 128_000}
 PACK_TARGETS = {("40k", 10): 0.35, ("128k", 10): 0.8}
@@ -170,20 +167,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=GROUPS, help="a group of rows (repeatable)")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--torch-python", default="", metavar="PATH", help="a Python that has fastpack and torch")
-    parser.add_argument("--write", action="store_true", help="write the table to the page")
-    parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "measured.md")
+    parser.add_argument("--write", action="store_true", help="write the table to the page with its markers")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="fastpack-commands-") as folder:
         rows = list(rows_of(Path(folder), args.only or GROUPS, args.rounds, args.torch_python))
-    cells = [["what", "measured", "target"], ["---"] * 3, *(row.cells() for row in rows)]
     footer = (
-        f"{processor()}; Python {platform.python_version()}, numpy {np.__version__}. New processes, one thread each; "
-        f"the least of {args.rounds} rounds in turn. Texts and tokenizers of Python's standard library."
+        f"{machine()}, numpy {np.__version__}. New processes, one thread each; the least of "
+        f"{args.rounds} rounds in turn. Texts and tokenizers of Python's standard library."
     )
-    text = markdown(cells, footer)
-    print(text)
-    if args.write:
-        write_between(args.page, text, START, END)
+    publish(args, "commands", ("what", "measured", "target"), [row.cells() for row in rows], footer)
     return int(not all(row.is_met for row in rows))
 
 

@@ -42,13 +42,14 @@ def jit(function: F) -> F:
 def _cache_of_user() -> Iterator[None]:
     """Let functions that are decorated in this block be cached in the user's cache folder, as Numba names it."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    config: Any = numba.config  # without types
     with _decorating:
-        given = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = given or os.path.join(home, "numba")
+        given = config.CACHE_DIR
+        config.CACHE_DIR = given or os.path.join(home, "numba")
         try:
             yield
         finally:
-            numba.config.CACHE_DIR = given
+            config.CACHE_DIR = given
 
 
 def is_private(folder: str) -> bool:
