@@ -170,7 +170,7 @@ def _groups(contents: Facts, suffix: str, number: int) -> str:
     bar = draw_shares(f"group-{number}", f"by {groups['field']}", parts)
     rows = [
         [
-            f'{swatch(at)}<span class="name">{name(one["value"])}</span>',
+            f'<span class="name">{swatch(at)}{name(one["value"])}</span>',
             whole(one["documents"]),
             amount(one["amount"]),
             percent(one["share"]),
