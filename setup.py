@@ -27,13 +27,17 @@ DIRECTIVES = {
 }
 SDIST_EXTRAS = (
     "CHANGELOG.md",
+    "CITATION.cff",
     "CONTRIBUTING.md",
+    "SECURITY.md",
+    "recipe/recipe.yaml",
     ".ci/*",
     ".github/workflows/*.yml",
     "docs/*",
     "docs/_extensions/*.py",
     "kernels/**/*.h",
     "kernels/**/*.pxi",
+    "examples/*.ipynb",
     "examples/*.py",
     "tests/**/*.py",
     "tests/golden/**/*",

@@ -1,8 +1,8 @@
 """Print the supported Pythons of this machine, except this one: `VERSION PATH`, one per line, oldest first.
 
-Pythons are searched on the PATH and among the versions of pyenv. Each one is run to check it: pyenv has shims for
-versions that are not selected, and an interpreter without headers cannot build extensions. The results, with the reason
-for each rejected interpreter, are printed on stderr.
+Pythons are searched on the PATH and among the versions of pyenv and uv. Each one is run to check it: pyenv has shims
+for versions that are not selected, and an interpreter without headers cannot build extensions. The results, with the
+reason for each rejected interpreter, are printed on stderr.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def candidates(version: str) -> list[str]:
     on_path = [shutil.which(f"python{version}", path=folder) for folder in os.get_exec_path()]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     of_pyenv = sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"), reverse=True)
-    return list(dict.fromkeys([path for path in on_path if path] + [str(path) for path in of_pyenv]))
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
+    of_uv = sorted(data.glob(f"uv/python/cpython-{version}.*/bin/python{version}"), reverse=True)
+    return list(dict.fromkeys([path for path in on_path if path] + [str(path) for path in (*of_pyenv, *of_uv)]))
 
 
 def problem_of(path: str, version: str) -> str:

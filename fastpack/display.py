@@ -24,9 +24,9 @@ def facts(*names: str, **sources: str | Callable[[Any], Any]) -> Facts:
 
 
 class Described:
-    """Base class with a one-line repr: `Name('path', samples=1000, closed=True)`.
+    """Base class with a one-line repr, `Name('path', samples=1000, closed=True)`, and a table in notebooks.
 
-    The repr only reads attributes. It opens no file, never raises, and leaves out attributes that a partly constructed
+    Both only read attributes. They open no file, never raise, and leave out attributes that a partly constructed
     object lacks. Long paths are shortened at the front; facts beyond `LINE` characters are left out.
 
     Attributes
@@ -53,6 +53,9 @@ class Described:
             texts[0] = label + _brief(value, max(_FIRST, width - len(label) - others))
         return f"{type(self).__name__}({_join_fitting(texts, width)})"
 
+    def _repr_html_(self) -> str:
+        return _table(self, dict(_values(self)))
+
 
 class Result(Described):
     """Base class of result dataclasses: a one-line repr, and a table with the first items of lists in notebooks.
@@ -70,8 +73,12 @@ class Result(Described):
             value = _value(self, name)
             if field.repr and name not in sources and not (_is_empty(value) or value == field.default):
                 rows[name] = value
-        lines = "".join(f"<tr><th>{_cell(label)}</th><td>{_cell(value)}</td></tr>" for label, value in rows.items())
-        return f"<table><caption>{_cell(type(self).__name__)}</caption>{lines}</table>"
+        return _table(self, rows)
+
+
+def _table(described: Described, rows: Mapping[str, Any]) -> str:
+    lines = "".join(f"<tr><th>{_cell(label)}</th><td>{_cell(value)}</td></tr>" for label, value in rows.items())
+    return f"<table><caption>{_cell(type(described).__name__)}</caption>{lines}</table>"
 
 
 def _fields(described: Described) -> dict[str, Field[Any]]:

@@ -9,26 +9,54 @@ include "widen.pxi"
 
 cdef enum:
     OUTSIDE = -2  # status: a row outside the outputs
+    FUSED = 64  # tokens whose outputs are written together
 
 
-cdef void mark(
-    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *labels, wide_t *doc_ids
+cdef inline uint32_t pack_block(
+    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *document, wide_t *input_ids,
+    wide_t *labels, wide_t *doc_ids
 ) noexcept nogil:
-    """Write the doc_ids of a row, and -100 over the labels after an EOS."""
-    cdef Py_ssize_t i, stop, start = 0
+    """Write input_ids, labels (-100 after an EOS) and doc_ids of a few tokens, and count documents; as `widen`."""
+    cdef Py_ssize_t i
+    cdef uint32_t bits = widen(tokens, n, input_ids) | widen(tokens + 1, n, labels)
+    if has_eos and has(tokens, n, eos):
+        for i in range(n):
+            doc_ids[i] = document[0]
+            if tokens[i] == eos:
+                labels[i] = -100
+                document[0] += 1
+    else:
+        for i in range(n):
+            doc_ids[i] = document[0]
+    return bits
+
+
+cdef uint32_t pair(const token_t *tokens, Py_ssize_t n, wide_t *input_ids, wide_t *labels) noexcept nogil:
+    """Write input_ids and labels of a row, block by block as `pack`."""
+    cdef Py_ssize_t start = 0
+    cdef uint32_t bits = 0
+    while start + FUSED <= n:
+        bits |= widen(tokens + start, FUSED, input_ids + start) | widen(tokens + start + 1, FUSED, labels + start)
+        start += FUSED
+    bits |= widen(tokens + start, n - start, input_ids + start)
+    return bits | widen(tokens + start + 1, n - start, labels + start)
+
+
+cdef uint32_t pack(
+    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *input_ids, wide_t *labels, wide_t *doc_ids
+) noexcept nogil:
+    """Write a row block by block, which is 1.2 (in cache) to 1.4 times as fast as one output after the other."""
+    cdef Py_ssize_t start = 0
     cdef wide_t document = 0
-    while start < n:
-        stop = min(start + <Py_ssize_t> BLOCK, n)
-        if has_eos and has(tokens + start, stop - start, eos):
-            for i in range(start, stop):
-                doc_ids[i] = document
-                if tokens[i] == eos:
-                    labels[i] = -100
-                    document += 1
-        else:
-            for i in range(start, stop):
-                doc_ids[i] = document
-        start = stop
+    cdef uint32_t bits = 0
+    while start + FUSED <= n:  # the length is known to the compiler
+        bits |= pack_block(
+            tokens + start, FUSED, eos, has_eos, &document, input_ids + start, labels + start, doc_ids + start
+        )
+        start += FUSED
+    return bits | pack_block(
+        tokens + start, n - start, eos, has_eos, &document, input_ids + start, labels + start, doc_ids + start
+    )
 
 
 cdef inline void number(
@@ -42,16 +70,19 @@ cdef inline void number(
         position_ids[i] = <wide_t> (i - opened)
 
 
-cdef void mark_and_place(
-    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *labels, wide_t *doc_ids,
+cdef uint32_t pack_and_place(
+    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *input_ids, wide_t *labels, wide_t *doc_ids,
     wide_t *position_ids
 ) noexcept nogil:
-    """As `mark`, and write the position_ids of the row."""
+    """As `pack`, and write the position_ids of the row."""
     cdef Py_ssize_t i, stop, written, opened = 0, start = 0
     cdef wide_t document = 0
+    cdef uint32_t bits = 0
     while start < n:
         stop = min(start + <Py_ssize_t> BLOCK, n)
         written = start
+        bits |= widen(tokens + start, stop - start, input_ids + start)
+        bits |= widen(tokens + start + 1, stop - start, labels + start)
         if has_eos and has(tokens + start, stop - start, eos):
             for i in range(start, stop):
                 if tokens[i] == eos:
@@ -61,6 +92,7 @@ cdef void mark_and_place(
                     opened = written = i + 1
         number(doc_ids, position_ids, written, stop, document, opened)
         start = stop
+    return bits
 
 
 cdef struct Task:
@@ -90,15 +122,16 @@ cdef int fill(const token_t *tokens, wide_t *input_ids, Task *task) noexcept nog
         if row < 0 or row >= task.n_rows:
             return OUTSIDE
         start = row * n
-        bits |= widen(tokens, n, input_ids + start)
-        if labels != NULL:
-            bits |= widen(tokens + 1, n, labels + start)
-        if doc_ids == NULL:
-            continue
-        if position_ids == NULL:
-            mark(tokens, n, eos, has_eos, labels + start, doc_ids + start)
+        if labels == NULL:
+            bits |= widen(tokens, n, input_ids + start)
+        elif doc_ids == NULL:
+            bits |= pair(tokens, n, input_ids + start, labels + start)
+        elif position_ids == NULL:
+            bits |= pack(tokens, n, eos, has_eos, input_ids + start, labels + start, doc_ids + start)
         else:
-            mark_and_place(tokens, n, eos, has_eos, labels + start, doc_ids + start, position_ids + start)
+            bits |= pack_and_place(
+                tokens, n, eos, has_eos, input_ids + start, labels + start, doc_ids + start, position_ids + start
+            )
     return bits >> 31
 
 

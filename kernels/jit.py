@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import numba
@@ -13,22 +15,41 @@ from numba import types
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
+_decorating = threading.Lock()
 
 
 def jit(function: F) -> F:
     """Compile with `numba.njit`, without the GIL and cached on disk; uncached if no safe cache folder is writable.
 
+    The cache is NUMBA_CACHE_DIR, else a folder of the user: Numba's first choice, the folder of the installed package,
+    would keep files that `pip uninstall` does not remove.
+
     Compilation is lazy, because eager signatures only move it to the import. It is never parallel, because Numba's
     thread pools abort under threads and break under fork.
     """
     try:
-        compiled: Any = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # "cannot cache function": neither site-packages nor the home is writable
+        with _cache_of_user():
+            compiled: Any = numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # "cannot cache function": neither the home nor site-packages is writable
         return cast(F, numba.njit(nogil=True)(function))
     folder = getattr(getattr(compiled, "_cache", None), "cache_path", None)
     if folder is not None and not is_private(folder):
         compiled = numba.njit(nogil=True)(function)
     return cast(F, compiled)
+
+
+@contextmanager
+def _cache_of_user() -> Iterator[None]:
+    """Let functions that are decorated in this block be cached in the user's cache folder, as Numba names it."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    config: Any = numba.config  # without types
+    with _decorating:
+        given = config.CACHE_DIR
+        config.CACHE_DIR = given or os.path.join(home, "numba")
+        try:
+            yield
+        finally:
+            config.CACHE_DIR = given
 
 
 def is_private(folder: str) -> bool:

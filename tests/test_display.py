@@ -277,6 +277,13 @@ def test_datasets_samplers_and_loaders_describe_themselves(name: str, folder: Pa
     check_line(open_text, name)
     for fact in expected:
         assert fact in open_text, open_text
+    file_calls.clear()
+    page = instance._repr_html_()
+    assert not file_calls
+    table = Cells(page)
+    assert table.tags <= {"table", "caption", "tr", "th", "td", "br"}
+    assert all(fact.partition("=")[0].strip("'") in table.text for fact in expected), page
+    assert len(page) < 2000
     if hasattr(instance, "close"):
         instance.close()
         file_calls.clear()
@@ -292,6 +299,16 @@ def test_datasets_samplers_and_loaders_describe_themselves(name: str, folder: Pa
 def test_an_object_whose_constructor_failed_has_a_repr(name: str) -> None:
     kind = getattr(fastpack, name)
     check_line(repr(kind.__new__(kind)), name)
+    assert kind.__new__(kind)._repr_html_().startswith(f"<table><caption>{name}</caption>")
+
+
+def test_a_path_with_markup_is_escaped(tmp_path: Path) -> None:
+    where = tmp_path / "<b>bold<"
+    where.mkdir()
+    with fastpack.PackedFile(packed(where)) as file:
+        page = file._repr_html_()
+    assert "&lt;b&gt;bold&lt;" in page
+    assert "<b>" not in page
 
 
 def test_an_unpickled_dataset_shows_its_length_without_reading_the_index(tmp_path: Path, file_calls: list[str]) -> None:

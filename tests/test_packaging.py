@@ -21,7 +21,7 @@ STAGES = re.findall(r"^#   ([a-z]+)   ", CI, re.MULTILINE)
 
 def steps(workflow: Path) -> list[dict[str, Any]]:
     jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
-    return [step for job in jobs for step in job["steps"]]
+    return [step for job in jobs for step in job.get("steps", ())]
 
 
 def matrices(workflow: Path) -> list[dict[str, Any]]:
@@ -41,11 +41,12 @@ def test_the_stages_of_ci_are_documented_and_defined() -> None:
         "torch",
         "installed",
         "benchmarks",
+        "sbom",
         "ray",
         "foreign",
     ]
     (default,) = re.findall(r"stages=\((\w.*)\)", CI)
-    assert [*default.split(), "ray", "foreign"] == STAGES
+    assert [*default.split(), "sbom", "ray", "foreign"] == STAGES
     for stage in STAGES:
         assert re.search(rf"^{stage}\(\) {{", CI, re.MULTILINE), stage
 
@@ -70,13 +71,40 @@ def test_workflows_only_call_ci_run(workflow: Path) -> None:
     assert yaml.safe_load(workflow.read_text())["permissions"] == {"contents": "read"}
 
 
+def test_actions_are_pinned_and_only_publishing_gets_an_identity() -> None:
+    for workflow in WORKFLOWS:
+        for used in re.findall(r"uses: (\S+)(.*)", workflow.read_text()):
+            assert used[0].startswith("./") or re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", used[0]), used
+            assert used[0].startswith("./") or re.fullmatch(r" # v[\d.]+", used[1]), f"{used}: name the version"
+        jobs = yaml.safe_load(workflow.read_text())["jobs"]
+        trusted = {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
+        assert trusted == {"release": {"publish"}, "docs": {"deploy"}}.get(workflow.stem, set())
+    publish = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]["publish"]
+    assert publish["environment"]["name"] == "pypi"
+    assert "password" not in str(publish)
+
+
+def test_the_citation_the_recipe_and_the_package_agree() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())
+    project = PROJECT["project"]
+    assert recipe["context"]["version"] == citation["version"] == project["version"]
+    assert citation["license"] == recipe["about"]["license"] == project["license"]
+    names = {re.split(r"[ >;]", requirement)[0] for requirement in recipe["requirements"]["run"]} - {"python"}
+    assert names == {re.split(r"[ >;]", requirement)[0] for requirement in project["dependencies"]}
+    wanted = {re.match(r"[\w-]+>=[\d.]+", requirement) for requirement in project["dependencies"]}
+    given = {requirement.replace(" ", "") for requirement in recipe["requirements"]["run"]}
+    assert {match[0] for match in wanted if match} <= given
+
+
 def stages_of(workflow: Path) -> list[str]:
     (matrix,) = matrices(workflow)
     return " ".join([*matrix["stages"], *(entry["stages"] for entry in matrix["include"])]).split()
 
 
 def test_the_workflows_together_run_every_stage() -> None:
-    test, *others = (ROOT / ".github" / "workflows" / f"{name}.yml" for name in ("test", "benchmarks", "docs"))
+    names = ("test", "benchmarks", "docs", "release")
+    test, *others = (ROOT / ".github" / "workflows" / f"{name}.yml" for name in names)
     runs = [step.get("run", "") for workflow in others for step in steps(workflow)]
     found = stages_of(test) + [stage for run in runs for stage in run.split()[1:]]
     assert sorted(found) == sorted(STAGES)
@@ -90,21 +118,23 @@ def test_the_workflows_and_the_wheels_have_the_same_pythons() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "architecture", "tag"),
+    ("platform", "architecture", "tags"),
     [
-        ("linux", "x86_64", "manylinux_x86_64"),
-        ("macos", "x86_64", "macosx_x86_64"),
-        ("windows", "AMD64", "win_amd64"),
+        ("linux", "x86_64", ["manylinux_x86_64", "musllinux_x86_64"]),
+        ("linux", "aarch64", ["manylinux_aarch64", "musllinux_aarch64"]),
+        ("macos", "x86_64", ["macosx_x86_64"]),
+        ("macos", "arm64", ["macosx_arm64"]),
+        ("windows", "AMD64", ["win_amd64"]),
     ],
 )
-def test_cibuildwheel_lists_four_wheels_for_each_system(platform: str, architecture: str, tag: str) -> None:
+def test_cibuildwheel_lists_the_wheels_of_each_system(platform: str, architecture: str, tags: list[str]) -> None:
     tool = shutil.which("cibuildwheel")
     if tool is None:
         pytest.skip("cibuildwheel is not installed; .ci/run counts the builds")
     command = [tool, "--print-build-identifiers", "--platform", platform, "--archs", architecture, str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [f"cp3{minor}-{tag}" for minor in (11, 12, 13, 14)]
+    assert sorted(done.stdout.split()) == sorted(f"cp3{minor}-{tag}" for minor in (11, 12, 13, 14) for tag in tags)
 
 
 def test_install_commands_use_the_name_of_the_distribution() -> None:
@@ -118,7 +148,7 @@ def test_install_commands_use_the_name_of_the_distribution() -> None:
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in texts
         for line in path.read_text().splitlines()
-        if re.search(r"(pip install|pypi\.org)[^\n]*\bfastpack\b(?!-llm| quickstart)|'fastpack\[", line)
+        if re.search(r"(pip install|pypi\.org)[^\n`]*(?<!&& )\bfastpack\b(?!-llm)|'fastpack\[", line)
     ]
     assert found == []
 

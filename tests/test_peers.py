@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import fastpack
 from fastpack import PackedFile, read_raw_index
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,7 +24,7 @@ def peers() -> Iterator[None]:
     sys.path.insert(0, str(ROOT / "asv_benchmarks"))
     yield
     sys.path.remove(str(ROOT / "asv_benchmarks"))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "peers"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("peers", "commands")]:
         del sys.modules[name]
 
 
@@ -157,3 +158,116 @@ def test_the_fastpack_side_of_the_comparison_with_megatron_core(tmp_path: Path) 
     assert row.is_met
     assert row.ratio > 0.1
     assert not rate_row("batches", [0.1, 0.1], [0.2, 0.2], 2).is_met
+
+
+def test_the_expected_rows_of_a_loop_are_those_of_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from peers import feed
+    from peers.loop_process import hashes
+
+    import fastpack
+
+    monkeypatch.setattr(feed, "LENGTH", 128)
+    monkeypatch.setattr(feed, "BATCH", 4)
+    feed.write_tokens(tmp_path, 20, 128)
+    names = ("input_ids", "labels", "position_ids")
+    dataset = fastpack.MemoryMappedDataset(tmp_path, 129, "tokens.bin", True, feed.EOS, dtype="uint16")
+    batch = dataset.batch(range(20), outputs=names)
+    found = sum(hashes([batch[name] for name in names])) % (1 << 64)
+    assert found == feed.expected_digest(tmp_path, "Torch", packed=True)
+    assert found != feed.expected_digest(tmp_path, "Torch", packed=False)
+    assert feed.expected_digest(tmp_path, "Megatron", packed=True) not in (None, found)
+    assert feed.expected_digest(tmp_path, "GrainPacked", packed=True) is None
+
+
+def test_a_loop_over_shards(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from peers.loop_process import Tasks
+    from peers.media_loops import LOOPS
+    from peers.tars import ALL_SHARDS, make_shards
+
+    make_shards(tmp_path / "shards", ALL_SHARDS[1].scaled(0.0008))
+    digests = []
+    for decoded in (False, True):
+        job = SimpleNamespace(folder=str(tmp_path), batch=8, workers=0, decoded=decoded, started=0.0)
+        tasks = Tasks(LOOPS["Fastpack"](job), job)
+        tasks.prepare()
+        checked, measured = tasks.check(), tasks.measure()
+        assert checked["samples"] == measured["samples"] == 80
+        assert checked["memory"] > 1 << 20
+        assert measured["imports"] <= measured["first"] <= measured["epoch"]
+        digests.append(checked["digest"])
+    fields = {"txt": ALL_SHARDS[1].caption(0, 3), "json": b"{}"}
+    hashes = LOOPS["Fastpack"](job).hashes
+    decoded_text = next(hashes(([{"__key__": "a", **fields}],)))
+    assert decoded_text == next(hashes(([{"__key__": "a", **fields, "txt": fields["txt"].encode()}],)))  # type: ignore[union-attr]
+    assert digests[0] != digests[1]  # objects and bytes of json
+
+
+def test_a_loop_that_fails_names_its_log(tmp_path: Path) -> None:
+    from peers.loop_runs import LoopFailure, Loops, best
+
+    loops = Loops("media_loops", sys.executable, tmp_path, batch=2)
+    with pytest.raises(LoopFailure, match=r"Absent, check: KeyError: 'Absent' \(see .*Absent\.log\)"):
+        loops.ask("Absent", "check")
+    rounds = [
+        {"imports": [1.0, 2.0], "first": [1.5, 3.0], "epoch": [3.0, 6.0], "samples": 8},
+        {"imports": [1.0, 3.0], "first": [1.2, 5.0], "epoch": [5.0, 5.0], "samples": 8},
+    ]
+    assert best(rounds) == {
+        "samples_per_cpu_second": 4.0,
+        "samples_per_second": 4.0,
+        "first": [1.2, 3.0],
+        "imports": [1.0, 2.0],
+    }
+
+
+def test_a_table_goes_to_the_page_with_its_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from peers import command
+
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "a.md"
+    (tmp_path / "README.md").write_text("nothing")
+    page.write_text("before\n<!-- peers:x -->\nold\n<!-- /peers:x -->\nafter\n")
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
+    args = command.make_parser("doc", "none", "1 GB").parse_args(["--write"])
+    command.publish(args, "x", ["a", "b"], [["1", "2"]], "footer", {"rows": {"r": 1}})
+    table = ["<!-- peers:x -->", "| a | b |", "| --- | --- |", "| 1 | 2 |", "", "footer", "<!-- /peers:x -->"]
+    assert page.read_text().splitlines() == ["before", *table, "after"]
+    assert json.loads((tmp_path / "results.json").read_text()) == {"x": {"conditions": "footer", "rows": {"r": 1}}}
+    with pytest.raises(ValueError, match=r"peers:y --> is in 0 pages"):
+        command.publish(args, "y", ["a"], [["1"]], "footer")
+
+
+def test_tokenise_compares_the_documents_of_both_outputs(tmp_path: Path) -> None:
+    from peers.tokenise import SYSTEMS, _compare_tokens
+
+    assert {system.format for system in SYSTEMS.values()} >= {"datatrove", "megatron", "litdata", "mds", "olmo"}
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in ("a b", "c", "d")))
+    (tmp_path / "b.jsonl").write_text('{"text": "a b"}\n')
+    for name, out in (("a", tmp_path / "ours"), ("b", tmp_path / "theirs")):
+        out.mkdir()
+        fastpack.pack(tmp_path / f"{name}.jsonl", out / "a.ds", tokenizer="bytes", format="datatrove")
+    system, ours = SYSTEMS["datatrove"], tmp_path / "ours" / "a.ds"
+    assert _compare_tokens(system, tmp_path / "ours", ours) == "yes"
+    assert _compare_tokens(system, tmp_path / "theirs", ours) == "no: 1 of 3 documents"
+
+
+def test_the_side_of_fastpack_measures_further_text(tmp_path: Path) -> None:
+    from peers.tokenise_side import cpu_seconds, measure
+
+    before = cpu_seconds()
+    runs: list[str] = []
+    assert measure(lambda _, source: runs.append(source), str(tmp_path), ["small", "large"]) >= 0
+    assert runs == ["small", "large", "small", "large"]
+    assert cpu_seconds() >= before
+
+
+def test_rows_of_whole_commands_know_their_targets() -> None:
+    from commands import Row
+
+    assert Row("more", 1.9, "x", 1.8).is_met
+    assert not Row("more", 1.7, "x", 1.8).is_met
+    assert not Row("less", 23.0, "ms", 22).is_met
+    assert Row("any", 1.0, "s").cells() == ["any", "**1.00** s", "-"]

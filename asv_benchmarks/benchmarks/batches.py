@@ -1,4 +1,4 @@
-"""Batches compared with memcpy of the same arrays and with the two implementations of KempnerForge."""
+"""Batches compared with memcpy and memset of the same arrays and with the two implementations of KempnerForge."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastpack import kernels
 from .common import CORPUS_SEED, ratio, row, token_stream
 
 EOS, LENGTH, ROWS = 7, 2048, 32
+RING = 4  # batches in a loop with the loader's default: two ahead, one in production, one in use
 TOKENS_PER_SHARD, SHARDS = 8_000_000, 4  # 64 MB of uint16: more than a processor's cache, less than its page cache
 
 
@@ -59,6 +60,7 @@ class Batches:
         self.out = {name: np.zeros((ROWS, LENGTH), np.int64) for name in ("input_ids", "labels", "doc_ids")}
         self.pair = {name: self.out[name] for name in ("input_ids", "labels")}
         self.spare = {name: array.copy() for name, array in self.out.items()}
+        self.ring = [{name: array.copy() for name, array in self.out.items()} for _ in range(RING)]
         self.packed.batch(range(0, len(self.packed), 100))  # every shard mapped
         self.plain.batch(range(0, len(self.plain), 100))
         self.mapped = [np.load(path, mmap_mode="r") for path in sorted(Path(self.folder.name).glob("*.npy"))]
@@ -81,6 +83,19 @@ class Batches:
         for name, array in self.out.items():
             np.copyto(self.spare[name], array)
 
+    def memset(self) -> None:
+        for array in self.out.values():
+            array.fill(1)
+
+    def fill_ring(self) -> None:
+        for out in self.ring:
+            self.packed.fill(self.rows(), out)
+
+    def memset_ring(self) -> None:
+        for out in self.ring:
+            for array in out.values():
+                array.fill(1)
+
     def window(self, index: int) -> np.ndarray:
         shard, local = divmod(int(index), TOKENS_PER_SHARD // (LENGTH + 1))
         start = local * (LENGTH + 1)
@@ -99,6 +114,14 @@ class Batches:
     @row("packed batch: input_ids, labels, doc_ids", "x memcpy of the same arrays")
     def track_packed_to_memcpy(self, _backend: str) -> float:
         return ratio(self.fill_packed, self.memcpy, rounds=300)
+
+    @row("packed batch in one buffer", "x memset of the same arrays")
+    def track_packed_to_memset(self, _backend: str) -> float:
+        return ratio(self.fill_packed, self.memset, rounds=300)
+
+    @row(f"packed batch in a ring of {RING} buffers", "x memset of the same arrays")
+    def track_packed_to_memset_in_ring(self, _backend: str) -> float:
+        return ratio(self.fill_ring, self.memset_ring, rounds=100)
 
     # Tried without a gain: one fused loop, blocks, prefetching the next window.
     @row("packed batch", "x a Python loop over tokens + collate")
@@ -143,3 +166,45 @@ class OneSample:
     @row("one sample, `dataset[i]`", "x slicing a memmap")
     def track_one_sample(self) -> float:
         return ratio(self.ours, self.theirs)
+
+
+class ReadByPosition:
+    """Batches [32, 2048] of files in the page cache with io="pread" compared with mapped files."""
+
+    timeout = 120
+
+    def setup(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        for number in range(SHARDS):
+            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_PER_SHARD, "uint16", EOS, rng))
+        kernels.use("cython")
+        self.datasets = {
+            (io, packed): fastpack.MemoryMappedDataset(
+                self.folder.name, LENGTH + 1, "*.npy", packed, EOS if packed else None, io=io
+            )
+            for io in ("mmap", "pread")
+            for packed in (False, True)
+        }
+        self.order, self.position = rng.permutation(len(self.datasets["mmap", False])), 0
+        self.out = {packed: self.datasets["mmap", packed].new_outputs(ROWS) for packed in (False, True)}
+        for dataset in self.datasets.values():
+            dataset.batch(range(0, len(dataset), 100))
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def fill(self, io: str, packed: bool) -> None:
+        self.position = (self.position + ROWS) % (len(self.order) - ROWS)
+        self.datasets[io, packed].fill(self.order[self.position : self.position + ROWS], self.out[packed])
+
+    def ratio(self, packed: bool) -> float:
+        return ratio(lambda: self.fill("pread", packed), lambda: self.fill("mmap", packed), rounds=600)
+
+    @row('plain batch, `io="pread"`', "x mapped files")
+    def track_plain(self) -> float:
+        return self.ratio(False)
+
+    @row('packed batch, `io="pread"`', "x mapped files")
+    def track_packed(self) -> float:
+        return self.ratio(True)

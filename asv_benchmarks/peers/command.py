@@ -25,20 +25,21 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpa
 
 
 def make_parser(
-    doc: str | None, environment: str, disk: str, *, rounds: int = 3, only: bool = True
+    doc: str | None, environment: str | None, disk: str, *, rounds: int = 3, only: bool = True
 ) -> argparse.ArgumentParser:
     """Return a parser with the options of all comparisons.
 
-    environment: the name of the peer's virtual environment. disk: how large the inputs are. only: whether rows can be
-    selected.
+    environment: the name of the peer's virtual environment, if there is one for all rows. disk: how large the inputs
+    are. only: whether rows can be selected by their titles.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    venv = CACHE / environment
-    parser.add_argument("--peer-python", metavar="PATH", help="a Python with the other systems (default: create one)")
-    parser.add_argument("--venv", type=Path, default=venv, metavar="DIR", help=f"its environment (default: {venv})")
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"the best round counts (default: {rounds})")
+    if environment is not None:
+        venv = CACHE / environment
+        parser.add_argument("--peer-python", metavar="PATH", help="a Python with the peers (default: create one)")
+        parser.add_argument("--venv", type=Path, default=venv, metavar="DIR", help=f"its environment (default: {venv})")
     if only:
         parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains this text")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"the best round counts (default: {rounds})")
     parser.add_argument("--folder", type=Path, metavar="DIR", help=f"folder of the inputs, {disk}")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     parser.add_argument("--write", action="store_true", help="write the table to the page with its markers")

@@ -37,7 +37,7 @@ REQUIREMENTS = (
 )
 LENGTH, BATCH = 2048, 32
 HEADER = (
-    *("loop", "worker processes", "samples per CPU second", "fastpack", "samples per second", "memory"),
+    *("loop", "worker processes", "samples per CPU second", "CPU ratio", "samples per second", "memory"),
     *("first batch, CPU / wall", "of which imports", "rows of the epoch", "note"),
 )
 
@@ -57,7 +57,7 @@ class Case:
         return {"workers": self.workers, "packed": self.packed}
 
 
-VIEWS = "labels are a view of the same tensor; fastpack writes them as an array of their own"
+VIEWS = "labels are a view of the same tensor; fastpack writes two arrays, in a thread that runs ahead"
 ALL_CASES = (
     *(Case("Torch", "torch DataLoader over a memmap, whole batches", workers, why=VIEWS) for workers in (0, 2)),
     *(Case("Datasets", "HF datasets, format torch", workers) for workers in (0, 2)),

@@ -45,27 +45,34 @@ chat_template_data: {{system: You are helpful., assistant: Assistant, begin: ^}}
 
 def make_tokenizers(folder: Path) -> None:
     """Train a byte-level BPE tokenizer for each token size on the standard library: `folder`/<bytes per token>/."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
     texts = list(sources())
     for size, n_entries in VOCABULARIES.items():
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=n_entries,
-            special_tokens=[EOD],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if size > 1 else [],
-            limit_alphabet=256 if size > 1 else 128,
-            show_progress=False,
-        )
-        tokenizer.train_from_iterator(texts if size == 4 else texts[:600], trainer)
-        assert tokenizer.get_vocab_size() == n_entries
         (folder / str(size)).mkdir(parents=True)
+        tokenizer = train_tokenizer(texts if size == 4 else texts[:600], n_entries)
         tokenizer.save(str(folder / str(size) / "tokenizer.json"))
         config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": EOD, "model_max_length": 10**9}
         config["clean_up_tokenization_spaces"] = False
         (folder / str(size) / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def train_tokenizer(texts: list[str], n_entries: int) -> Any:
+    """Return a byte-level BPE tokenizer with exactly this number of entries; fewer than 257 lack some bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    has_all_bytes = n_entries > 256
+    trainer = trainers.BpeTrainer(
+        vocab_size=n_entries,
+        special_tokens=[EOD],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if has_all_bytes else [],
+        limit_alphabet=256 if has_all_bytes else 128,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    assert tokenizer.get_vocab_size() == n_entries
+    return tokenizer
 
 
 def make_inputs(folder: Path, n_bytes: int, tokenizers: str) -> None:

@@ -35,7 +35,7 @@ class Loops:
     def ask(self, loop: str, task: str, **settings: Any) -> dict[str, Any]:
         """Return the answer of a new process."""
         job = {**self.settings, "loop": loop, "task": task, **settings}
-        python = sys.executable if loop == OURS else self.peer_python
+        python = sys.executable if loop.startswith(OURS) else self.peer_python
         log = self.folder / f"{loop}.log"
         with log.open("a") as errors:
             job["started"] = time.monotonic()

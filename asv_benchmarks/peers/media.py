@@ -29,7 +29,7 @@ from peers.tars import ALL_SHARDS, Shards, make_shards  # noqa: E402
 BATCH = 32
 SIZES = {"small": 0.5, "pictures": 0.1}  # of the shards of tars.py
 HEADER = (
-    *("samples", "loop", "worker processes", "samples per CPU second", "fastpack", "samples per second", "memory"),
+    *("samples", "loop", "worker processes", "samples per CPU second", "CPU ratio", "samples per second", "memory"),
     *("first batch, CPU / wall", "of which imports", "samples equal"),
 )
 

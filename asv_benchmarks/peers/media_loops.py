@@ -53,7 +53,8 @@ class Webdataset(Loop):
         dataset = dataset.decode("rgb8") if self.job.decoded else dataset
         batches = dataset.batched(self.job.batch, collation_fn=None)
         if self.job.workers:
-            batches = self.webdataset.WebLoader(batches, batch_size=None, num_workers=self.job.workers)
+            options = {"batch_size": None, "num_workers": self.job.workers, "collate_fn": list}
+            batches = self.webdataset.WebLoader(batches, **options)
         return ((samples,) for samples in batches)
 
 

@@ -337,6 +337,7 @@ class Fastpack(Loop):
 
     distributions = ("fastpack-llm", "torch")
     counts_samples = False
+    order = "torch"
 
     def load(self) -> None:
         super().load()
@@ -353,7 +354,7 @@ class Fastpack(Loop):
         dataset = self.fastpack.torch.MemoryMappedDataset(
             str(self.folder), self.job.length + 1, "*.bin", dtype="uint16", **packed
         )
-        sampler = self.fastpack.DistributedSampler(dataset, 1, 0, seed=SEED)
+        sampler = self.fastpack.DistributedSampler(dataset, 1, 0, seed=SEED, order=self.order)
         names = ("input_ids", "labels", "position_ids") if self.job.packed else ("input_ids", "labels")
         self.opened = self.fastpack.torch.StatefulDataLoader(dataset, self.job.batch, sampler, outputs=names)
         if state:
@@ -364,5 +365,11 @@ class Fastpack(Loop):
         return self.opened.state_dict()
 
 
-ALL = (Torch, TorchDiscard, TorchSkip, Torchdata, Litdata, Mosaicml, Megatron, Grain, GrainPacked, Datasets, Fastpack)
-LOOPS = {loop.__name__: loop for loop in ALL}
+class FastpackFeistel(Fastpack):
+    """The same with an order that is computed when it is needed."""
+
+    order = "feistel"
+
+
+_STATEFUL = (TorchDiscard, TorchSkip, Torchdata, Litdata, Mosaicml, Megatron, Grain, Fastpack, FastpackFeistel)
+LOOPS = {loop.__name__: loop for loop in (*_STATEFUL, Torch, GrainPacked, Datasets)}

@@ -139,7 +139,7 @@ def _prepare(args: argparse.Namespace, config: str) -> int:
             on_error=args.on_error,
             engine=args.engine,
             dry_run=args.dry_run,
-            progress=progress(args, "chat"),
+            progress=progress(args, "chat", at_once=True),
         )
     if not (result.dry_run or result.kept_existing):
         files = (getattr(partition, name) for partition in result.partitions for name in _FILES)

@@ -76,7 +76,7 @@ def run_compare(args: argparse.Namespace) -> int:
         examples=args.examples,
         output=args.output,
         if_exists=args.if_exists,
-        progress=progress(args, "compare"),
+        progress=progress(args, "compare", at_once=True),
     )
     emit(args, result.numbers, _lines(result.numbers))
     return DIFFERENT if args.exit_code and not result.same else 0

@@ -100,7 +100,7 @@ def run_convert(args: argparse.Namespace) -> int:
         else:
             from fastpack.tokens.convert import convert
 
-            result = convert(args.sources, args.output, **options, progress=progress(args, "convert"))
+            result = convert(args.sources, args.output, **options, progress=progress(args, "convert", at_once=True))
     if result is not None:
         _report(args, result)
     return 0

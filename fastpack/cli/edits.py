@@ -35,7 +35,7 @@ def check_seed(args: argparse.Namespace, option: str, seed: int | None) -> None:
 
 def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResult], *given: Any, **options: Any) -> int:
     """Call `edit` and print its result; return the exit code."""
-    options |= {"if_exists": args.if_exists, "progress": progress(args, label), "dry_run": args.dry_run}
+    options |= {"if_exists": args.if_exists, "progress": progress(args, label, at_once=True), "dry_run": args.dry_run}
     options |= {} if args.format is None else {"format": args.format}
     with warnings_as_messages(args):
         result = edit(*given, **options)

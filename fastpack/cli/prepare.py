@@ -81,7 +81,9 @@ def run_prepare_media(args: argparse.Namespace) -> int:
         lines = [f"would write {path}" for path in files]
         emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, lines)
         return 0
-    n = prepare_media(args.path, media, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
+    n = prepare_media(
+        args.path, media, num_workers=args.num_workers, progress=progress(args, "prepare-media", at_once=True)
+    )
     files = list(map(str, media_paths(args.path)))
     write_checksums(args, *files)
     fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
@@ -154,7 +156,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
             resume=args.resume,
             sample_tables=not args.no_sample_tables,
             compat=args.compat,
-            progress=progress(args, "prepare"),
+            progress=progress(args, "prepare", at_once=True),
         )
         write_checksums(args, *result.paths)
         report(args, result)
@@ -167,7 +169,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
 
     def finish(walker: Callable[[str], WalkResult] | None = None) -> None:
         assert settings is not None  # a rank does not finish the job
-        bar = progress(args, "prepare")
+        bar = progress(args, "prepare", at_once=assistant is None)
         done = prepare_webdataset(args.path, settings, dry_run=args.dry_run, progress=bar, walker=walker, define=define)
         report(args, done)
         if assistant and define:

@@ -74,7 +74,7 @@ class _Bar:
         self._bar.set_description_str(self._label())  # no total yet: tqdm adds the colon
 
     def count(self, documents: int, tokens: int) -> None:
-        """Show the rates of packed documents and tokens."""
+        """Show the rates of documents and tokens that are done."""
         if self._bar is not None:
             self._bar.set_postfix_str(_rates(documents, tokens, time.monotonic() - self._started), refresh=False)
 
@@ -108,7 +108,7 @@ class _LogLines:
         self._packed: tuple[int, int] | None = None
 
     def count(self, documents: int, tokens: int) -> None:
-        """Receive the number of packed documents and tokens."""
+        """Receive the number of documents and tokens that are done."""
         self._packed = documents, tokens
 
     def __call__(self, done: int, total: int) -> None:
@@ -122,13 +122,15 @@ class _LogLines:
         rate = done / max(now - self._started, 1e-9)
         left = f"{(total - done) / rate:.0f} s left" if rate else "ETA unknown"
         speed = f"{rate / 2**20:.1f} MiB/s" if self._unit == "B" else f"{rate:,.1f} {self._unit}/s"
-        if self._packed is not None:
+        if self._packed is not None and any(self._packed):
             speed += f", {_rates(*self._packed, now - self._started)}"
         print(f"{self._label()}: {done / max(total, 1):.0%}, {speed}, {left}", file=sys.stderr)
 
 
 def _rates(documents: int, tokens: int, seconds: float) -> str:
-    return f"{documents / max(seconds, 1e-9):,.0f} documents/s, {tokens / max(seconds, 1e-9):,.0f} tokens/s"
+    """Return the rates of what is counted."""
+    counts = {"documents": documents, "tokens": tokens}
+    return ", ".join(f"{n / max(seconds, 1e-9):,.0f} {name}/s" for name, n in counts.items() if n)
 
 
 _bars: list[_Bar] = []

@@ -94,7 +94,7 @@ def run_report(args: argparse.Namespace) -> int:
         check=not args.no_verify,
         title=args.title,
         if_exists=args.if_exists,
-        progress=progress(args, "report"),
+        progress=progress(args, "report", at_once=True),
     )
     if result.numbers is None:
         emit(

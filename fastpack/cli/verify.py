@@ -103,7 +103,12 @@ def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
     from fastpack.inspection.verify import verify
 
     try:
-        return verify(path, write_checksums=args.write_checksums, progress=progress(args, "verify"), **_options(args))
+        return verify(
+            path,
+            write_checksums=args.write_checksums,
+            progress=progress(args, "verify", at_once=True),
+            **_options(args),
+        )
     except (FastpackError, OSError, ValueError) as error:
         return error
 

@@ -60,7 +60,7 @@ class MemoryMappedDataset(WindowDataset):
     trim_zero_tail
         Drop the zeros at the end of each shard, which tatm leaves unused; with eos_token_id=0 one of them is kept.
     io
-        "mmap", or "pread", which costs 3 us per sample and raises an error when a shard shrinks, where a mapping kills
+        "mmap", or "pread", which costs 2 us per sample and raises an error when a shard shrinks, where a mapping kills
         the process. Shards in an object store are always read by position, through the block cache.
     mix_tokenizers
         Read shards that were written with different tokenizers, as their side files record (see

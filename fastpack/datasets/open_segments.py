@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.window_groups import address_of
 from fastpack.errors import FormatError
-from fastpack.io import Reader, note_pages, open_among, page_table
+from fastpack.io import Reader, note_pages, open_among, page_table, read_rows
 from fastpack.tokens.token_segment import TokenSegment
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -53,6 +53,14 @@ class OpenSegments:
         if n_bytes < len(out):
             end, path = offset + n_bytes, self.segments[number].path
             raise FormatError(path, end, "the end of the file", f"{offset + len(out)} bytes, as when opened")
+
+    def read_many(self, numbers: Numbers, starts: Numbers, out: npt.NDArray[np.uint8]) -> None:
+        """Fill row k of `out` with the bytes of segment numbers[k] from its byte starts[k] on. Raises as `read`."""
+        shards, firsts = numbers.tolist(), starts.tolist()
+        offsets = [self.segments[number].offset + first for number, first in zip(shards, firsts, strict=True)]
+        done = read_rows([self._readers.get(number) for number in shards], offsets, out)
+        for row in range(done, len(shards)):
+            self.read(shards[row], firsts[row], out[row])
 
     def locate(self, numbers: Numbers, starts: Numbers, n_bytes: int) -> tuple[npt.NDArray[np.uint64], object]:
         """Return the address of `n_bytes` of segment numbers[k] from its byte starts[k] on, and what keeps them valid.

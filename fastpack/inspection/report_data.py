@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from fastpack.inspection.facts import FACTS, TableFacts
 from fastpack.inspection.inspect import measure
 from fastpack.inspection.loss_facts import LOSS_FACTS
 from fastpack.inspection.verify import verify
-from fastpack.io import Progress
+from fastpack.io import as_path, divide_progress
 from fastpack.plans.packing_estimate import estimate_bins
 from fastpack.tokenizers.decode import TokenDecoder
 
@@ -50,14 +49,17 @@ def gather(
     if not sources:
         raise JobError("a report needs at least one path")
     measured, warnings = [], []
-    for number, source in enumerate(sources):
-        part = None if options.progress is None else partial(_part, options.progress, number, len(sources))
-        one = measure(source.path, replace(options, seq_lens=SEQ_LENS, count_ids=True, progress=part))
+    n_passes = 1 if looks is None else 2
+    shares_of_progress = [*divide_progress(options.progress, n_passes * [as_path(source.path) for source in sources])]
+    for source, progress in zip(sources, shares_of_progress, strict=False):
+        one = measure(source.path, replace(options, seq_lens=SEQ_LENS, count_ids=True, progress=progress))
         measured.append(one)
         found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
         is_known = options.dtype is None or one.facts["kind"] != "shards"  # `verify` uses metadata and sizes
         warnings += [*found, *_checked(source, one, vocab_size)] if check and is_known else found
-    look = Look(looks, sources, measured) if looks is not None else Look(Looks(), (), ())
+    look = Look(Looks(), (), (), ())
+    if looks is not None:
+        look = Look(looks, sources, measured, shares_of_progress[len(sources) :])
     warnings += look.warnings
     unit = "tokens" if all(one.unit == "tokens" for one in measured) else "bytes"
     return {
@@ -75,11 +77,6 @@ def gather(
         "warnings": warnings[:MAX_WARNINGS],
         "warnings_left_out": max(0, len(warnings) - MAX_WARNINGS),
     }
-
-
-def _part(progress: Progress, number: int, parts: int, done: int, total: int) -> None:
-    """Return the progress callback of one of several sources with equal weights."""
-    progress(number * total + done, parts * total)
 
 
 def _checked(source: Source, one: FileFacts, vocab_size: int | None) -> list[dict[str, str]]:

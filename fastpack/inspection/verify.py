@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 from fastpack.analysis.findings import VerifyReport
@@ -15,7 +13,7 @@ from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.inspection.loss_facts import check_loss_mask
 from fastpack.inspection.recorded_tokenizer import check_tokenizer
-from fastpack.io import AnyPath, PathLike, Progress, as_path
+from fastpack.io import AnyPath, PathLike, Progress, as_path, divide_progress
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, is_side_file, is_unfinished
 from fastpack.tokens.interop_formats import FOLDER_FORMATS
 from fastpack.webdataset.metadata import meta_path
@@ -159,7 +157,7 @@ def verify(
     )
     jobs = jobs_in(where)
     files = files_to_sum(where) if write_checksums else files_with_sums(where)
-    shares = _divide_progress(progress, [job.path for job in jobs] + files)
+    shares = divide_progress(progress, [job.path for job in jobs] + files)
     report = VerifyReport(os.fspath(path), kind_of(where, jobs))
     for job, share in zip(jobs, shares, strict=False):
         checked = replace(options, progress=share)
@@ -212,25 +210,6 @@ def jobs_in(where: AnyPath) -> list[Job]:
         known = ", ".join(checker.description for checker in CHECKERS)
         raise JobError(f"{where}: not one of what can be verified: {known}, or a folder of such files")
     return others
-
-
-def _divide_progress(progress: Progress | None, paths: Sequence[AnyPath]) -> list[Progress | None]:
-    """Divide a progress function among several files, by their sizes."""
-    if progress is None or len(paths) == 1:
-        return [progress] * len(paths)
-    sizes = [max(1, _n_bytes(path)) for path in paths]
-    ends = list(accumulate(sizes))
-    return [partial(_report_share, progress, end - size, size, ends[-1]) for end, size in zip(ends, sizes, strict=True)]
-
-
-def _report_share(progress: Progress, before: int, n_bytes: int, whole: int, done: int, total: int) -> None:
-    progress(before + n_bytes * done // max(1, total), whole)
-
-
-def _n_bytes(path: AnyPath) -> int:
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return path.stat().st_size if path.exists() else 0
 
 
 def _checker_of(path: AnyPath) -> Checker | None:

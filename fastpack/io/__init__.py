@@ -5,6 +5,7 @@ from fastpack.io.atomic import may_write as may_write
 from fastpack.io.atomic import partial_path as partial_path
 from fastpack.io.atomic import remove as remove
 from fastpack.io.atomic import write_durably as write_durably
+from fastpack.io.file_reader import read_rows as read_rows
 from fastpack.io.if_exists import CHECKSUMS as CHECKSUMS
 from fastpack.io.if_exists import LOSS as LOSS
 from fastpack.io.if_exists import MASK as MASK
@@ -12,7 +13,6 @@ from fastpack.io.if_exists import POLICIES as POLICIES
 from fastpack.io.if_exists import SIDES as SIDES
 from fastpack.io.if_exists import TOKENIZER as TOKENIZER
 from fastpack.io.if_exists import Bytes as Bytes
-from fastpack.io.if_exists import CountsDocuments as CountsDocuments
 from fastpack.io.if_exists import ExistencePolicy as ExistencePolicy
 from fastpack.io.if_exists import FileExistencePolicy as FileExistencePolicy
 from fastpack.io.if_exists import PathLike as PathLike
@@ -39,6 +39,9 @@ from fastpack.io.paths import real_path as real_path
 from fastpack.io.paths import same_file as same_file
 from fastpack.io.paths import size_of as size_of
 from fastpack.io.paths import stat_of as stat_of
+from fastpack.io.progress_counts import CountsDocuments as CountsDocuments
+from fastpack.io.progress_counts import counting as counting
+from fastpack.io.progress_counts import divide_progress as divide_progress
 from fastpack.io.reading import ByteArray as ByteArray
 from fastpack.io.reading import Reader as Reader
 from fastpack.io.reading import bytes_behind as bytes_behind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
@@ -29,15 +29,6 @@ class FileExistencePolicy(StrEnum):
 
 ExistencePolicy: TypeAlias = Literal["error", "skip", "overwrite", "override"] | FileExistencePolicy
 Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, total bytes)
-
-
-@runtime_checkable
-class CountsDocuments(Protocol):
-    """A `Progress` that also shows the number of packed documents and tokens."""
-
-    def count(self, documents: int, tokens: int) -> None:
-        """Receive the numbers; called before the call that reports the bytes."""
-        ...
 
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # objects with a C-contiguous buffer

@@ -26,8 +26,8 @@ from fastpack.loading.fetch import Fetch
 PATIENCE = 5.0  # seconds to wait for a batch in production, before a fork and at exit
 QUICK = 1e-4  # seconds between two requests below which the thread gains less than it costs
 SLOW = 2e-3  # seconds to wait for a batch above which that cost does not matter
-HURRIED = 64  # a step may take several batches: so many quick intervals more than others, each of those counted as
-CALMING = 32
+HURRIED = 32  # a step may take several batches: so many quick requests more than others, each of those counted as
+CALMING = 16
 
 
 class ProducedBatch(NamedTuple):
@@ -46,17 +46,17 @@ class Pace:
 
     def request(self) -> bool:
         """Note a request for a batch; return whether the loop is hurried."""
-        self._began = perf_counter()
-        self._count(self._began - self._returned < QUICK)
+        began = perf_counter()
+        if began - self._returned < QUICK and self._returned - self._began < SLOW:
+            self._quick = min(self._quick + 1, 4 * HURRIED)
+        else:
+            self._quick = max(0, self._quick - CALMING)
+        self._began = began
         return self._quick >= HURRIED
 
     def receive(self) -> None:
         """Note that the request got its batch."""
         self._returned = perf_counter()
-        self._count(self._returned - self._began < SLOW)
-
-    def _count(self, quick: bool) -> None:
-        self._quick = min(self._quick + 1, 4 * HURRIED) if quick else max(0, self._quick - CALMING)
 
 
 class StopRequest:

@@ -103,7 +103,7 @@ class Progress:
 
     def advance(self, n_skipped: int, n_delivered: int = 1) -> None:
         """Pass steps that were skipped, and after them some that were delivered."""
-        per_step = self._num_replicas * self._batch_size
+        per_step = self._sampler.num_replicas * self._batch_size
         if n_skipped:
             self.forget_ahead()
             self.record.count(self.samples, self._drawn(), self.samples + n_skipped * per_step)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections import deque
@@ -22,7 +21,8 @@ from fastpack.packing.pack_result import Skipped
 from fastpack.packing.settings import OnError, PackSettings
 from fastpack.packing.source_batches import SourceBatch, read_batches
 from fastpack.packing.targets import Target, identity
-from fastpack.tokenizers.interface import Tokenizer
+from fastpack.tokenizers.hf_tokenizer import single_threaded
+from fastpack.tokenizers.interface import NEVER, Tokenizer
 from fastpack.tokens.document_lines import LinesWriter
 from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter
 from fastpack.tokens.journal import CheckpointedWriter
@@ -34,6 +34,7 @@ MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: the transfer bet
 MIN_BATCH_BYTES = 256 << 10  # fits into the CPU cache: the bytes tokenizer runs 1.2 times as fast as with 2 MiB
 BATCHES_PER_WORKER = 8
 CHAT_WORKER_BYTES = 8 << 20  # as `Tokenizer.worker_bytes`, of conversations: rendering takes most of the time
+FORK_BYTES = 16 << 20  # as `Tokenizer.worker_bytes`, of a forked worker
 COMPRESSION_RATIO = 4  # assumed size of text relative to its compressed size
 CHECKPOINT_SECONDS = 5.0  # the most work that a kill loses; a checkpoint takes about 10 ms
 CHECKPOINT_BYTES = 256 << 20
@@ -184,10 +185,7 @@ class Packer:
         sizes = [(size_of(s.path), s.is_smaller_than_text) for t in targets for s in t.sources]
         self._total = sum(size for size, _ in sizes)
         n_text = sum(size * COMPRESSION_RATIO if compressed else size for size, compressed in sizes)
-        worker_bytes = self._tokenizer.worker_bytes
-        if self._settings.chat is not None:
-            worker_bytes = min(worker_bytes, CHAT_WORKER_BYTES)
-        n_workers = min(self._settings.num_workers, n_text // worker_bytes)
+        n_workers = min(self._settings.num_workers, n_text // self._worker_bytes())
         share = n_text // (n_workers * BATCHES_PER_WORKER) if n_workers > 1 else 0
         work = self._work(targets, min(MAX_BATCH_BYTES, max(MIN_BATCH_BYTES, share)))
         with contextlib.ExitStack() as stack:
@@ -198,12 +196,23 @@ class Packer:
             self._progress(self._total, self._total)  # even where the index omits the last lines
         return self._outputs
 
+    def _worker_bytes(self) -> int:
+        """Return the bytes of text that are worth one more worker."""
+        n_bytes = self._tokenizer.worker_bytes
+        if self._settings.chat is not None:
+            n_bytes = min(n_bytes, CHAT_WORKER_BYTES)
+        if self._settings.num_workers > 1 and FORK_BYTES < n_bytes < NEVER:
+            from fastpack.packing.worker_pool import can_fork
+
+            return FORK_BYTES if can_fork() else n_bytes
+        return n_bytes
+
     def _encoders(self, stack: contextlib.ExitStack, n_workers: int, work: Iterable[Batch]) -> Iterable[Encoded]:
         if n_workers > 1:
             from fastpack.packing.worker_pool import WorkerPool
 
-            return stack.enter_context(WorkerPool(self._spec, n_workers)).encode(work)
-        stack.enter_context(_single_threaded())
+            return stack.enter_context(WorkerPool(self._spec, n_workers, self._tokenizer)).encode(work)
+        stack.enter_context(single_threaded())
         return map(build_encoder(self._spec, self._tokenizer).encode, work)
 
     def _work(self, targets: Sequence[Target], n_bytes: int) -> Iterator[Batch]:
@@ -289,18 +298,3 @@ class Packer:
             return
         for output in self._open:
             output.stop(self._settings.resume and not isinstance(error, EngineDiffers))
-
-
-@contextlib.contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Run the tokenizers library on this thread only: one worker means one thread."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

@@ -1,7 +1,8 @@
 """Encode batches in new processes; results come in order, and a bounded number of batches is in flight.
 
-A worker is a new interpreter (not a fork, and it does not import the user's main module). It communicates over a socket
-and watches a pipe that only its parent keeps open: when the parent dies, for whatever reason, the worker exits.
+A worker is a new interpreter, which does not import the user's main module. In a process with a single thread, as that
+of the command line, it is a fork, which starts in 10 ms with the tokenizer that is loaded. It communicates over a
+socket and watches a pipe that only its parent keeps open: when the parent dies, for whatever reason, the worker exits.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import current_process, get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol
 
 from fastpack.errors import JobError
 from fastpack.packing.chat_encoder import build_encoder
-from fastpack.packing.encoder import Batch, Encoded, EncoderSpec
+from fastpack.packing.encoder import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.tokenizers.interface import Tokenizer
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
@@ -30,17 +33,35 @@ _START = (
 _ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 RESULTS_PER_WORKER = 2  # finished or running batches per worker ahead of the writer
 GRACE_SECONDS = 5.0
+_THREADS = "/proc/self/task"  # Linux: a folder for each thread, also of libraries
+
+
+def can_fork() -> bool:
+    """Return whether workers can be forked: this process has one thread, so no lock is held by another."""
+    try:
+        return len(os.listdir(_THREADS)) == 1 and not current_process().daemon  # which may not have children
+    except OSError:
+        return False
 
 
 class WorkerPool:
-    """Worker processes that encode batches; a context manager that ends them."""
+    """Worker processes that encode batches; a context manager that ends them.
 
-    def __init__(self, spec: EncoderSpec, n_workers: int) -> None:
+    tokenizer: that of the encoders, which forked workers use.
+    """
+
+    def __init__(self, spec: EncoderSpec, n_workers: int, tokenizer: Tokenizer | None = None) -> None:
         self._lifeline, self._lifeline_write = os.pipe()
         self._workers: list[_Worker] = []
+        encoder = build_encoder(spec, tokenizer) if tokenizer is not None and can_fork() else None
         try:
             for _ in range(n_workers):
-                self._workers.append(_Worker(spec, self._lifeline))
+                if encoder is None:
+                    worker = _Worker(lambda channel, _: _Interpreter(channel, self._lifeline))
+                    worker.send(spec)
+                else:
+                    worker = _Worker(lambda *ends: _Fork(self._forked, encoder, *ends))
+                self._workers.append(worker)
         except BaseException:
             self.close(kill=True)
             raise
@@ -69,6 +90,17 @@ class WorkerPool:
                 done[worker.number] = worker.take()
                 idle.append(worker)
 
+    def _forked(self, encoder: Encoder, channel: int, parents: Connection) -> None:
+        """Run in a forked worker: close the parent's ends of the sockets and of the pipe, then serve."""
+        for connection in (parents, *(worker.connection for worker in self._workers)):
+            connection.close()
+        os.close(self._lifeline_write)
+        for number in (signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        os.environ.update(_ENVIRONMENT)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        serve(channel, self._lifeline, lambda _: encoder)
+
     def close(self, kill: bool = False) -> None:
         """End the workers: waiting workers exit by themselves, the others are killed."""
         for worker in self._workers:
@@ -84,25 +116,65 @@ class WorkerPool:
         self.close(kill=kind is not None)
 
 
+class _Process(Protocol):
+    """What a worker needs of its process; the exit code is negative for a signal."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class _Interpreter(subprocess.Popen[bytes]):
+    """A new interpreter that serves on a channel."""
+
+    def __init__(self, channel: int, lifeline: int) -> None:
+        super().__init__(
+            [sys.executable, "-c", _START, json.dumps(sys.path), str(channel), str(lifeline)],
+            pass_fds=(channel, lifeline),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **_ENVIRONMENT},
+        )
+
+
+class _Fork:
+    """A forked process that runs a function."""
+
+    def __init__(self, run: Callable[..., None], *arguments: Any) -> None:
+        self._process = get_context("fork").Process(target=run, args=arguments)
+        self._process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("a worker", timeout or 0.0)
+        return self._process.exitcode
+
+
 class _Worker:
-    def __init__(self, spec: EncoderSpec, lifeline: int) -> None:
+    """A worker. start: starts a process that serves on the descriptor of a socket, whose other end is the parent's."""
+
+    def __init__(self, start: Callable[[int, Connection], _Process]) -> None:
         self.number = -1  # of the current batch
         self._path = "the first lines"
         ours, theirs = socket.socketpair()
         with theirs:
             self.connection = Connection(ours.detach())
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, json.dumps(sys.path), str(theirs.fileno()), str(lifeline)],
-                pass_fds=(theirs.fileno(), lifeline),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={**os.environ, **_ENVIRONMENT},
-            )
-        self._send(spec)
+            self._process = start(theirs.fileno(), self.connection)
 
     def give(self, number: int, batch: Batch) -> None:
         self.number, self._path = number, batch.path
-        self._send(batch)
+        self.send(batch)
 
     def take(self) -> Encoded:
         try:
@@ -124,7 +196,7 @@ class _Worker:
             self._process.kill()
             self._process.wait()
 
-    def _send(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         try:
             self.connection.send(message)
         except OSError:
@@ -142,12 +214,17 @@ class _Worker:
 
 
 def main(channel: int, lifeline: int) -> None:
-    """Run a worker: receive an EncoderSpec, then batches, and send each result; exit when the connection closes."""
+    """Run a worker in its own interpreter: receive an EncoderSpec, then serve."""
+    serve(channel, lifeline, lambda connection: build_encoder(connection.recv()))
+
+
+def serve(channel: int, lifeline: int, encoder_of: Callable[[Connection], Encoder]) -> None:
+    """Receive batches and send each result; exit when the connection closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     connection = Connection(channel)
     try:
-        encoder = build_encoder(connection.recv())
+        encoder = encoder_of(connection)
         while True:
             connection.send(tuple(encoder.encode(connection.recv())))
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.tokenizers.interface import END_OF_TEXT, Lengths, SpecialTokens, Tokens
+from fastpack.tokenizers.interface import END_OF_TEXT, NEVER, Lengths, SpecialTokens, Tokens
 
 
 class BytesTokenizer:
     """UTF-8 bytes as ids 0 to 255, and 256 for the end of a document. "<|endoftext|>" in a text is ordinary text."""
 
-    worker_bytes = 1 << 62  # never start workers: transferring tokens takes twice the time of computing them
+    worker_bytes = NEVER  # transferring tokens takes twice the time of computing them
     vocab_size = 257
 
     def eod_id(self, eod_token: str) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastpack.errors import MissingExtra
 from fastpack.tokenizers.engine_proof import EngineProof
-from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.hf_tokenizer import HFTokenizer, single_threaded
 from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Tokenizer, quoted
 from fastpack.tokenizers.probe_texts import probe_texts
 from fastpack.tokenizers.tokenizer_spec import FASTER_ENGINES, TokenizerSpec, run_on_engine
@@ -112,7 +112,9 @@ def _compare(own: Tokenizer, fast: Tokenizer, engine: str, documents: Sequence[s
     proof = EngineProof(own, engine)
     if proof.exists():
         some = _evenly(documents, COMPARED_BYTES_IF_PROVEN)
-        return first_difference(own, fast, some), f"{len(some)} of the documents, and in an earlier run on probe texts"
+        with single_threaded():  # a process without threads can fork its workers
+            difference = first_difference(own, fast, some)
+        return difference, f"{len(some)} of the documents, and in an earlier run on probe texts"
     some, probes = _evenly(documents, COMPARED_BYTES), probe_texts(_literals(own))
     difference = first_difference(own, fast, [*probes, *some])
     if difference is None:

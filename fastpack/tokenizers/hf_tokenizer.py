@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -237,3 +238,18 @@ def _set_truncation_and_padding(loaded: LoadedTokenizer, options: HFOptions) -> 
             pad_token=str(pad),
             pad_type_id=loaded.pad_type_id,
         )
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Run the tokenizers library on this thread only: one worker means one thread."""
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

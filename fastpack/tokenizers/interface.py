@@ -20,6 +20,7 @@ Lengths: TypeAlias = npt.NDArray[np.int64]
 
 _UINT32 = next(code for code in "IL" if array(code).itemsize == 4)
 END_OF_TEXT = "<|endoftext|>"
+NEVER = 1 << 62  # `worker_bytes` of a tokenizer that gains nothing from more processes
 _NAMED = 10  # special tokens that a message names
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import VerifyOptions
-from fastpack.io import size_of
+from fastpack.io import counting, size_of
 from fastpack.tokens.token_file import TokenFile
 from fastpack.tokens.token_scan import TokenScan
 from fastpack.tokens.token_stream import stream_tokens
@@ -31,10 +31,11 @@ def check_token_file(tokens: TokenFile, report: VerifyReport, options: VerifyOpt
 def _check_ids(tokens: TokenFile, report: VerifyReport, options: VerifyOptions) -> None:
     scan = TokenScan(options.vocab_size, options.eos_token_id)
     total, done = tokens.n_tokens, 0
+    progress = counting(options.progress, tokens.n_documents, total)
     for segment in tokens.segments():
         for start, block in scan.scan(segment):
-            if options.progress is not None:
-                options.progress(done + start + len(block), max(1, total))
+            if progress is not None:
+                progress(done + start + len(block), max(1, total))
         done += segment.length
         if scan.outside is not None:
             number, token = scan.outside

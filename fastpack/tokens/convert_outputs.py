@@ -23,6 +23,7 @@ from fastpack.io import (
     Progress,
     TargetExists,
     as_path,
+    counting,
     exists,
     is_remote,
     may_write,
@@ -124,6 +125,7 @@ class Outputs:
         """
         if not (self.row.stores_documents and lengths is not None):
             lengths = None
+        progress = counting(progress, None if lengths is None else len(lengths), corpus.n_tokens)
         shards = self._shards(corpus.n_tokens, lengths)
         paths = shard_paths(self.row.name, self.target, len(shards)) if self.is_sharded else [self.target]
         with self._placed(paths) as places:

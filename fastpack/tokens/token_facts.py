@@ -13,6 +13,7 @@ from fastpack.analysis.document_lengths import DocumentStatistics, Lengths
 from fastpack.analysis.options import InspectOptions
 from fastpack.analysis.token_ids import LARGEST_PLAUSIBLE_ID, IdCounter
 from fastpack.errors import counted
+from fastpack.io import counting
 from fastpack.tokens.token_scan import InnerEosCounter, TokenScan
 from fastpack.tokens.token_segment import TokenSegment
 
@@ -74,6 +75,7 @@ def summarize_tokens(
     scan = TokenScan(None, eos)
     ids = IdCounter() if options.count_ids else None
     total, done = sum(segment.length for segment in segments), 0
+    progress = counting(options.progress, None if borders is None else len(borders[0]), total)
     for segment in segments:
         document_start = 0
         n_eos_before = scan.n_eos
@@ -85,9 +87,9 @@ def summarize_tokens(
                 ids.add(tokens)
             if documents is not None and eos is not None:
                 document_start = _add_documents(tokens, start, eos, document_start, documents)
-            if options.progress is not None:
+            if progress is not None:
                 size = segment.dtype.itemsize
-                options.progress((done + start + len(tokens)) * size, total * size)
+                progress((done + start + len(tokens)) * size, total * size)
         if documents is not None and document_start < segment.length:
             documents.add(np.array([document_start]), np.array([segment.length - document_start]))
         done += segment.length

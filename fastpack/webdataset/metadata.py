@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -180,6 +179,8 @@ def write_dataset_yaml(
 
 def write_uuid(folder: PathLike, mode: int | None = None) -> None:
     """Write a new random `index.uuid`, which invalidates caches made from an older index (joins)."""
+    import uuid  # takes 2 ms
+
     write_text(meta_path(folder, "index.uuid"), str(uuid.uuid4()), mode)
 
 

@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from command_line import Cli
 from terminal import run_on_terminal
 
+from fastpack import PackedWriter
 from fastpack.cli.progress import _Bar, _LogLines, end_progress, progress
 
 PACKED = Path(__file__).parents[1] / "golden" / "modalities" / "pbin" / "docs_bpe2000.pbin"
@@ -168,6 +171,49 @@ def test_packing_reports_its_rates_to_a_pipe(
     update.count(2000, 1_000_000)
     update(10 << 20, 20 << 20)
     assert capsys.readouterr().err == "pack: 50%, 0.5 MiB/s, 100 documents/s, 50,000 tokens/s, 20 s left\n"
+
+
+LONG_COMMANDS = {
+    "merge": "merge a.pbin b.pbin c.pbin",
+    "shuffle": "shuffle a.pbin c.pbin --seed 1",
+    "chunk": "chunk a.pbin b.pbin -o c.pbin --chunk-id 0 --num-chunks 2 --seed 1",
+    "filter": "filter a.pbin c.pbin --min-length 1",
+    "convert": "convert a.pbin b.pbin -o c --to megatron",
+    "verify": "verify a.pbin",
+    "verify a folder": "verify .",
+    "verify shards": "verify a.npy",
+    "report": "report a.pbin b.pbin -o c.html",
+}
+
+
+@pytest.mark.parametrize("name", LONG_COMMANDS)
+def test_long_commands_show_a_bar_at_once_with_rates(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for letter in "ab":
+        with PackedWriter(f"{letter}.pbin", 2) as writer:
+            writer.append_many(np.arange(60_000) % 1000, np.full(600, 100))
+    cli("convert", "a.pbin", "-o", "a.npy", "-q")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    calls: list[tuple[object, ...]] = []
+    for method in ("start", "count", "__call__"):
+        original = getattr(_Bar, method)
+
+        def recorded(self: _Bar, *given: int, method: str = method, original: Any = original, **more: Any) -> None:
+            calls.append((method, *given))
+            original(self, *given, **more)
+
+        monkeypatch.setattr(_Bar, method, recorded)
+    cli(*LONG_COMMANDS[name].split())
+    assert calls[0] == ("start",)
+    documents, tokens = next(call[1:] for call in reversed(calls) if call[0] == "count")
+    n_files = {"merge": 2, "convert": 2, "verify a folder": 3, "report": 2}.get(name, 1)
+    assert tokens == 60_000 * n_files
+    assert documents == (0 if name == "verify shards" else 600 * min(n_files, 2))
+    done, total = next(call[1:] for call in reversed(calls) if call[0] == "__call__")
+    assert done == total
 
 
 def test_help_is_coloured_only_on_a_terminal() -> None:

@@ -14,17 +14,19 @@ import pytest
 from pack_sources import config_of, line, pack_lines, tokenizer_of, write_source
 
 from fastpack.errors import JobError
-from fastpack.packing import pack_job
+from fastpack.packing import pack_job, worker_pool
 from fastpack.packing.pack import pack_encoded_data
 
 SCRIPT = """
 import sys
 from fastpack.packing import pack
-from fastpack.packing import packing_pipeline as run
+from fastpack.packing import packing_pipeline as run, worker_pool
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 BytesTokenizer.worker_bytes = 20_000
 run.MIN_BATCH_BYTES = run.MAX_BATCH_BYTES = 20_000
-source = sys.argv[1]
+source, way = sys.argv[1:]
+if way == "new interpreters":
+    worker_pool.can_fork = lambda: False
 pack.pack_encoded_data({
     "settings": {"src_path": source, "dst_path": source + ".pbin", "jq_pattern": ".text", "num_cpus": 2,
                  "eod_token": "<|endoftext|>"},
@@ -51,12 +53,13 @@ def wait_until(condition: Any, seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Any:
+@pytest.fixture(params=["forks", "new interpreters"])
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Start a pack run with two workers that waits for a line on its standard input after its first batch."""
     source = write_source(tmp_path, [line("x" * 5000) for _ in range(400)])
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(source)],
+        [sys.executable, "-c", SCRIPT, str(source), request.param],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # its threads would forbid forks
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -64,6 +67,9 @@ def running(tmp_path: Path) -> Any:
     try:
         assert process.stdout is not None
         assert int(process.stdout.readline()) > 0
+        if sys.platform.startswith("linux"):
+            commands = [Path(f"/proc/{worker}/cmdline").read_bytes() for worker in children(process.pid)]
+            assert [b"worker_pool import main" in command for command in commands] == [request.param != "forks"] * 2
         yield process
     finally:
         process.kill()
@@ -95,6 +101,14 @@ def test_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path: P
     assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
 
 
+def test_forks_and_new_interpreters_write_the_same_bytes(running: Any, tmp_path: Path) -> None:
+    running.communicate(input=b"\n" * 200)
+    assert running.returncode == 0
+    alone = pack_encoded_data(config_of(tmp_path / "src.jsonl", dst_path=tmp_path / "alone.pbin", num_cpus=1))
+    assert (tmp_path / "src.jsonl.pbin").read_bytes() == (tmp_path / "alone.pbin").read_bytes()
+    assert alone.documents == 400
+
+
 def test_worker_that_cannot_start_reports_the_reason(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +122,7 @@ def test_worker_that_cannot_start_reports_the_reason(
         return real(*args)
 
     monkeypatch.setattr(pack_job.files, "may_write", vanish)
+    monkeypatch.setattr(worker_pool, "can_fork", lambda: False)
     with pytest.raises(JobError, match=r"FileNotFoundError: .*tokenizer\.json"):
         pack_encoded_data(config_of(source, tokenizer, num_cpus=2, eod_token="<eod>"))
     assert not source.with_suffix(".pbin").exists()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress
+from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, counting
 from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import (
@@ -84,7 +84,9 @@ def _write(
         writer.mask = None if masks is None else masks.bits(order, documents.lengths // size)
         writer.reserve(n_tokens)
         documents.write(
-            order, lambda block, lengths: append_encoded(writer, block, lengths // size, size, stored), progress
+            order,
+            lambda block, lengths: append_encoded(writer, block, lengths // size, size, stored),
+            counting(progress, len(order), n_tokens),
         )
     return replace(result, bytes=written_bytes(row, target))
 

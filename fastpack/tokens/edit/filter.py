@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, counting, drop_pages
 from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
@@ -310,8 +310,8 @@ def _kept_documents(
     sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None, masks: DocumentMasks
 ) -> Iterator[tuple[Data, Integers]]:
     """Yield groups of the documents to keep, concatenated, and their lengths in tokens; note them in `masks`."""
-    dtype, total = np.dtype(f"<u{size}"), sum(int(spans.rows[:, 1].sum()) for spans in sources)
-    buffers, done, before = (_Buffer(), _Buffer()), 0, 0
+    dtype, total, done, before = np.dtype(f"<u{size}"), sum(int(one.rows[:, 1].sum()) for one in sources), 0, 0
+    progress, buffers = counting(progress, sum(len(one.rows) for one in sources), total // size), (_Buffer(), _Buffer())
     for spans in sources:
         for first, rows in _groups(spans.rows):
             reader = _GroupReader(spans, rows, *buffers)
@@ -321,7 +321,7 @@ def _kept_documents(
                 yield reader.chosen(kept), rows[kept, 1] // size
             reader.drop_pages()
             done += int(rows[:, 1].sum())
-            if progress is not None:
+            if progress:
                 progress(done, total)
         before += len(spans.rows)
 

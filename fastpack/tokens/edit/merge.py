@@ -14,7 +14,18 @@ import numpy.typing as npt
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import DataWarning, JobError
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, names_in, real_path, same_file
+from fastpack.io import (
+    AnyPath,
+    ExistencePolicy,
+    PathLike,
+    Progress,
+    as_path,
+    counting,
+    exists,
+    names_in,
+    real_path,
+    same_file,
+)
 from fastpack.tokens.common_fingerprint import CommonFingerprint, shared_fingerprint
 from fastpack.tokens.document_masks import DocumentMasks
 from fastpack.tokens.edit.edit_result import (
@@ -143,6 +154,9 @@ def merge_packed_data(
         rows = (rows[empty.mask(rows[:, 1])] for rows in _rows(sources))
         n_bytes = predict_size(_n_tokens(sources), edit_dtype(row, size).itemsize, rows)
         return replace(_result(sources, target, n_bytes, empty), written=False)
+
+    counts = [source.n_documents for source in sources]
+    progress = counting(progress, sum(filter(None, counts)), _n_tokens(sources))
 
     def blocks() -> Iterator[npt.NDArray[Any]]:
         done, total = 0, _n_tokens(sources) * size

@@ -11,7 +11,7 @@ import numpy as np
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, as_path, size_of
+from fastpack.io import AnyPath, as_path, counting, size_of
 from fastpack.tokens.flat.shard_warnings import find_warnings, token_dtype
 from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.flat.tatm_metadata import find_metadata, tokenized_info
@@ -130,19 +130,20 @@ def _check_tokens(
     vocab_size = options.vocab_size or (given if isinstance(given, int) else None)
     scan = TokenScan(vocab_size, options.eos_token_id)
     total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
+    progress = counting(options.progress, None, sum(shard.length for shard in shards))
     for shard in shards:
         trimmed = shard.trimmed()
         _check_tail(shard, trimmed, report)
         for start, tokens in scan.scan(trimmed):
-            if options.progress is not None:
-                options.progress(done + (start + len(tokens)) * shard.dtype.itemsize, total)
+            if progress is not None:
+                progress(done + (start + len(tokens)) * shard.dtype.itemsize, total)
         if scan.outside is not None:
             number, token = scan.outside
             place = shard.offset + number * shard.dtype.itemsize
             report.add("error", shard.path, place, f"token {token}", f"ids below the vocabulary's {vocab_size}")
         done += shard.length * shard.dtype.itemsize
-    if options.progress is not None:
-        options.progress(total, total)
+    if progress is not None:
+        progress(total, total)
     report.count(tokens=sum(shard.length for shard in shards), bytes=total)
     if shards and scan.eos > 0 and scan.n_eos == 0:
         found = f"no token {scan.eos}, the end of a document"

@@ -13,7 +13,7 @@ from fastpack.analysis.options import VerifyOptions
 from fastpack.analysis.token_ids import LARGEST_PLAUSIBLE_ID
 from fastpack.analysis.trailing_zeros import MIN_ZERO_TAIL, used_bytes
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, open_bytes, partial_path
+from fastpack.io import AnyPath, counting, open_bytes, partial_path
 from fastpack.tokens.journal import journal_path, read_journal
 from fastpack.tokens.pbin.layout import Layout, check_range, settle
 from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows
@@ -129,14 +129,15 @@ def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyR
     eos = _guess_eos(file, ends) if options.eos_token_id is None else options.eos_token_id
     scan, inner = TokenScan(options.vocab_size, eos), InnerEosCounter(rows[:, 0], ends, eos)
     last = np.empty(len(ends), np.int64)
+    progress = counting(options.progress, len(ends), file.data_length // size)
     done = n_eos = 0
     for start, tokens in scan.scan(shard):
         inner.add(start, tokens, scan.n_eos - n_eos)
         n_eos = scan.n_eos
         first, done = done, int(np.searchsorted(ends, start + len(tokens)))
         last[first:done] = tokens[ends[first:done] - start]
-        if options.progress is not None:
-            options.progress((start + len(tokens)) * size, file.data_length)
+        if progress is not None:
+            progress((start + len(tokens)) * size, file.data_length)
     if scan.outside is not None:
         number, token = scan.outside
         expected = f"ids below the vocabulary's {options.vocab_size}; the largest id is {scan.largest}"

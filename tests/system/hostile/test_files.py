@@ -259,6 +259,23 @@ for mode in (0o700, 0o777, 0o1777):
 """
 
 
+def test_the_cache_is_in_the_folder_of_the_user(tmp_path: Path) -> None:
+    """A cache next to the modules would remain after the package is uninstalled."""
+    pytest.importorskip("numba")
+    code = (
+        "import numba; from fastpack.kernels import lines_nb; import numpy as np\n"
+        "assert lines_nb.count_newlines(np.frombuffer(b'a\\n', np.uint8)) == 1\n"
+        "print(lines_nb.count_newlines._cache.cache_path, numba.config.CACHE_DIR)"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    for variables, folder in (({"XDG_CACHE_HOME": "x"}, "x/numba"), ({"HOME": "h"}, "h/.cache/numba")):
+        paths = {name: str(tmp_path / value) for name, value in variables.items()}
+        done = subprocess.run([sys.executable, "-c", code], env={**env, **paths}, capture_output=True, text=True)
+        assert done.stdout.startswith(f"{tmp_path / folder}/"), done.stderr
+        assert done.stdout.endswith(" \n"), "the setting of other packages changed"
+        assert list((tmp_path / folder).rglob("*.nbi"))
+
+
 def test_a_cache_writable_by_others_is_not_used(tmp_path: Path) -> None:
     """Numba unpickles the files in its cache."""
     pytest.importorskip("numba")
