@@ -257,7 +257,7 @@ def _mixture(numbers: dict[str, Any]) -> str:
     head = ["Name", mixture["unit"].capitalize(), "Share by size", *(["Share in training", "Seen"] if weighted else [])]
     rows = []
     for number, part in enumerate(parts[:_MAX_SOURCES]):
-        row = [f'{graphs.swatch(number)}<span class="name">{name(part["name"])}</span>']
+        row = [f'<span class="name">{graphs.swatch(number)}{name(part["name"])}</span>']
         row += [n_bytes(part["size"]) if mixture["unit"] == "bytes" else whole(part["size"]), percent(part["share"])]
         if weighted:
             row += [percent(part["weight"]), UNKNOWN if part["repeat"] is None else f"{part['repeat']:,.2f} times"]

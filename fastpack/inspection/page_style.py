@@ -40,6 +40,7 @@ font-variant-numeric:tabular-nums}
 .bars{list-style:none;margin:0;padding:0}.bars li{margin:.35rem 0;font-size:.9rem}
 .facts{display:grid;grid-template-columns:auto auto;gap:.28rem .75rem;margin:0;font-size:.92rem;align-content:start}
 .wide{grid-template-columns:minmax(6rem,max-content) 1fr}.wide dd{text-align:left!important}
+@media (max-width:34rem){.wide{grid-template-columns:1fr;gap:0}.facts.wide dd{margin:0 0 .45rem}}
 .facts dt{color:var(--soft)}.facts dd{margin:0;text-align:right;font-variant-numeric:tabular-nums;
 overflow-wrap:anywhere}
 .scroll{overflow-x:auto;margin-top:.9rem}

@@ -49,14 +49,17 @@ def gather(
     if not sources:
         raise JobError("a report needs at least one path")
     measured, warnings = [], []
-    shares_of_progress = divide_progress(options.progress, [as_path(source.path) for source in sources])
-    for source, progress in zip(sources, shares_of_progress, strict=True):
+    n_passes = 1 if looks is None else 2
+    shares_of_progress = [*divide_progress(options.progress, n_passes * [as_path(source.path) for source in sources])]
+    for source, progress in zip(sources, shares_of_progress, strict=False):
         one = measure(source.path, replace(options, seq_lens=SEQ_LENS, count_ids=True, progress=progress))
         measured.append(one)
         found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
         is_known = options.dtype is None or one.facts["kind"] != "shards"  # `verify` uses metadata and sizes
         warnings += [*found, *_checked(source, one, vocab_size)] if check and is_known else found
-    look = Look(looks, sources, measured) if looks is not None else Look(Looks(), (), ())
+    look = Look(Looks(), (), (), ())
+    if looks is not None:
+        look = Look(looks, sources, measured, shares_of_progress[len(sources) :])
     warnings += look.warnings
     unit = "tokens" if all(one.unit == "tokens" for one in measured) else "bytes"
     return {

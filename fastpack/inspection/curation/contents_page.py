@@ -8,7 +8,7 @@ from typing import Any
 
 from fastpack.inspection.number_format import UNKNOWN, n_bytes, percent, short, whole
 from fastpack.inspection.page_elements import fact_list, name, section, table, text_of
-from fastpack.inspection.page_graphs import draw_shares
+from fastpack.inspection.page_graphs import draw_shares, swatch
 
 _MAX_SCRIPTS = 10
 _PARTS = 8  # of the corpus in the table over its places
@@ -93,13 +93,11 @@ def _odd(contents: Facts, suffix: str) -> str:
     if contents["without_text"]:
         facts.append(("Rows without a text", whole(contents["without_text"])))
     if (eos := contents["eos"]) is not None:
-        facts.append(("EOS before the end", f"{whole(eos['inside'])} in {_documents(eos['documents'])}"))
+        facts.append(("EOS before the end", _within(eos["inside"], eos["documents"])))
         facts.append(("Without EOS at the end", _of(eos["documents_without"], n_documents)))
     if (controls := contents["controls"]) is not None:
         first = "" if controls["first"] is None else f", the first is number {whole(controls['first'])}"
-        facts.append(
-            ("Control characters", f"{whole(controls['count'])} in {_documents(controls['documents'])}{first}")
-        )
+        facts.append(("Control characters", _within(controls["count"], controls["documents"]) + first))
     note = "Equal documents are found by 64-bit hashes of their contents; empty ones are not counted as equal."
     if copies["sampled"] < 1:
         note += f" Estimated from {percent(copies['sampled'])} of the documents, those with the smallest hashes."
@@ -121,6 +119,10 @@ def _of(count: int, total: int) -> str:
     return whole(count) if not count else f"{whole(count)} ({percent(count / max(1, total))})"
 
 
+def _within(count: int, documents: int) -> str:
+    return f"{whole(count)} in {_documents(documents)}" if count else whole(count)
+
+
 def _documents(count: int) -> str:
     return f"{whole(count)} document{'s' * (count != 1)}"
 
@@ -134,7 +136,7 @@ def _places(contents: Facts, suffix: str) -> str:
     for first, end, part in merged_places(places, contents["documents"] + contents["without_text"]):
         mean = part["amount"] / max(1, part["documents"])
         cells = [
-            f"{whole(first)} to {whole(end - 1)}",
+            f"{whole(first)}\u00a0to\u00a0{whole(end - 1)}",
             short(mean),
             percent(part["duplicates"] / max(1, part["documents"])),
         ]
@@ -168,12 +170,12 @@ def _groups(contents: Facts, suffix: str, number: int) -> str:
     bar = draw_shares(f"group-{number}", f"by {groups['field']}", parts)
     rows = [
         [
-            f'<span class="name">{name(one["value"])}</span>',
+            f'<span class="name">{swatch(at)}{name(one["value"])}</span>',
             whole(one["documents"]),
             amount(one["amount"]),
             percent(one["share"]),
         ]
-        for one in groups["values"]
+        for at, one in enumerate(groups["values"])
     ]
     head = ["Value", "Documents", contents["unit"].capitalize(), "Share"]
     text = f"{whole(groups['distinct'])} values of the field {name(groups['field'])}, the largest first."

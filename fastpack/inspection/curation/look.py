@@ -44,7 +44,13 @@ class Looks:
 class Look:
     """The contents of sources. decoder: of the tokens, if all sources have one, as far as is known."""
 
-    def __init__(self, looks: Looks, sources: Sequence[Source], measured: Sequence[FileFacts]) -> None:
+    def __init__(
+        self,
+        looks: Looks,
+        sources: Sequence[Source],
+        measured: Sequence[FileFacts],
+        progress: Sequence[Progress | None],
+    ) -> None:
         self._looks = looks
         self._facts: list[dict[str, Any]] = []
         self._hashes: list[tuple[str, HashSample]] = []
@@ -53,6 +59,7 @@ class Look:
         if looks.by is not None and sources and not any(one.facts["kind"] in _TEXTS for one in measured):
             raise ValueError(f"no source has a field {looks.by!r}: shares by a field need text sources")
         for number, (source, one) in enumerate(zip(sources, measured, strict=True)):
+            self._progress = progress[number]
             self._add(source, one, looks.n_samples if number < _SHOWN_SOURCES else 0)
 
     def facts(self, number: int) -> dict[str, Any]:
@@ -97,7 +104,7 @@ class Look:
             split_on=options.split_on if facts["kind"] == "text" else None,
             group=asked.group,
         ) as documents:
-            contents, hashes = contents_of(documents, asked, self._progress())
+            contents, hashes = contents_of(documents, asked, self._progress)
         if not contents["documents"]:
             if contents["without_text"]:
                 text = f"no row has a text in the field {options.text_field or 'text'!r}: name another (--text-field)"
@@ -105,9 +112,6 @@ class Look:
             return None
         self._hashes.append((contents["unit"], hashes))
         return contents
-
-    def _progress(self) -> Progress | None:
-        return self._looks.options.progress
 
     def _warning(self, source: Source, text: str) -> dict[str, str]:
         return {"source": source.name, "severity": "warning", "text": text}
