@@ -344,9 +344,10 @@ class StatefulDataLoader(RunControl, Described, Generic[BatchT]):
         Raises
         ------
         ValueError
-            If the state was saved in the middle of an epoch whose remaining samples cannot be determined (unless
-            elastic=False): another dataset length, seed, order or weights, or a state of KempnerForge and another
-            number of ranks. Order and weights are checked by `iter()`, because weights may be set until then.
+            If this is no state of a loader, but, say, a checkpoint that contains one. If the state was saved in the
+            middle of an epoch whose remaining samples cannot be determined (unless elastic=False): another dataset
+            length, seed, order or weights, or a state of KempnerForge and another number of ranks. Order and weights
+            are checked by `iter()`, because weights may be set until then.
         """
         with self._lock:
             self._stop()

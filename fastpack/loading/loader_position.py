@@ -102,7 +102,8 @@ class LoaderPosition:
         return state
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go to where a state was saved; ValueError if the rest of its epoch cannot be determined."""
+        """Go to where a state was saved; ValueError for another mapping, or if the rest cannot be determined."""
+        _check_is_state(state)
         sampler = self.sampler
         if self._elastic:
             position = self._shape.position(state, json_fingerprint(sampler.fingerprint()))
@@ -137,3 +138,19 @@ class LoaderPosition:
         except TypeError:  # a dataset without a length
             length = None
         return LoaderShape(self.sampler.num_replicas, self._batch_size, length)
+
+
+def _check_is_state(state: Any) -> None:
+    """Raise ValueError for anything but the state of a loader, as a whole checkpoint: it would begin the run again."""
+    if _is_state(state):
+        return
+    found = type(state).__name__
+    if isinstance(state, Mapping):
+        inner = [name for name, value in state.items() if _is_state(value)]
+        found = f"the keys {', '.join(map(str, state))}" if state else "an empty mapping"
+        found += f"; load the value of {inner[0]!r}" if inner else ""
+    raise ValueError(f"this is no state of a loader: expected the keys epoch and batches_yielded, found {found}")
+
+
+def _is_state(state: Any) -> bool:
+    return isinstance(state, Mapping) and ("epoch" in state or "batches_yielded" in state)

@@ -47,6 +47,18 @@ def pack_format(output: PathLike | None, format: PackFormat | None = None) -> Pa
     return format
 
 
+def named_format(output: PathLike | None, format: PackFormat | None) -> PackFormat:
+    """Return the format as `pack_format`; ValueError for a suffix of other formats without a format."""
+    if output is not None and format is None:
+        suffix = as_path(output).suffix
+        fitting = [row.name for row in FORMATS if suffix in row.suffixes and row.create is not None]
+        if suffix == ".idx" or (fitting and not {"pbin", "npy"} & set(fitting)):
+            expected = " or ".join(dict.fromkeys([*fitting, *(["megatron"] if suffix == ".bin" else [])]))
+            name = spoken("settings.dst_path")
+            raise ValueError(f"{name}: {os.fspath(output)} has no suffix of a packed file; name the format: {expected}")
+    return pack_format(output, format)
+
+
 def default_output(source: str, format: PackFormat = "pbin") -> str:
     """Return the output of a single source whose output is not named: its stem with the suffix of the format."""
     stem = stem_of(source)

@@ -34,6 +34,7 @@ from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.interface import END_OF_TEXT, Tokenizer
 from fastpack.tokens.journal import remove_finished_journal
 from fastpack.tokens.token_facts import inner_eos_text
+from fastpack.tokens.tokenizer_fingerprint import read_fingerprint
 
 
 def pack_files(
@@ -54,6 +55,9 @@ def pack_files(
     for target in targets:
         remove_finished_journal(target.output)
     to_write = [target for target in targets if is_to_write(target, settings)]
+    for target in targets:
+        if settings.resume and target not in to_write:
+            _check_tokenizer(target, spec)
     outputs = Packer(settings, spec, choice.tokenizer, progress).pack(to_write)
     by_path = {output.target.output: output for output in outputs}
     results: list[PackResult] = []
@@ -67,6 +71,17 @@ def pack_files(
         else:
             results.append(_result(output, choice))
     return results
+
+
+def _check_tokenizer(target: Target, spec: EncoderSpec) -> None:
+    """Raise ValueError if a finished target was packed with another tokenizer than the one to resume with."""
+    recorded = read_fingerprint(target.output)
+    differences = recorded.differences(spec.fingerprint) if recorded and spec.fingerprint else []
+    if differences:
+        raise ValueError(
+            f"{target.output}: complete, but packed with another tokenizer: {'; '.join(differences)}; overwrite it, or "
+            "choose another output"
+        )
 
 
 def is_to_write(target: Target, settings: PackSettings) -> bool:

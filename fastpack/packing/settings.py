@@ -21,7 +21,7 @@ from fastpack.io.if_exists import OVERWRITING
 from fastpack.packing.audit import check_share
 from fastpack.packing.conversations.chat_settings import ChatSettings
 from fastpack.packing.conversations.conversation import columns_of
-from fastpack.packing.output_formats import RESUMABLE, PackFormat, default_output, first_file, pack_format
+from fastpack.packing.output_formats import RESUMABLE, PackFormat, default_output, first_file, named_format
 from fastpack.packing.special_tokens import RULES, SpecialRule
 from fastpack.tokenizers.engines import ENGINES
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
@@ -171,7 +171,7 @@ def settings_of(
         if is_read_only(sources):
             raise ValueError(f"{spoken('settings.dst_path')} is needed: nothing can be written next to {sources}")
         output = default_output(os.fspath(sources), format or "pbin")
-    written = pack_format(None if per_source else output, format)
+    written = named_format(None if per_source else output, format)
     return PackSettings(
         sources=found,
         output=output_of(output, written, per_source),

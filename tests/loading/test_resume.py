@@ -244,3 +244,22 @@ def test_states_are_json_with_numpy_attributes() -> None:
 
     state = fastpack.StatefulDataLoader(Numbers(40), 4, Sampler(range(40))).state_dict()
     assert json.loads(json.dumps(state))["elastic"]["order"] == {"seed": 3, "shuffle": True}
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ({}, "an empty mapping"),
+        (None, "NoneType"),
+        ({"foo": 1}, "the keys foo$"),
+        (
+            {"model": {}, "loader": {"epoch": 0, "batches_yielded": 3}},
+            "the keys model, loader; load the value of 'loader'",
+        ),
+    ],
+)
+def test_other_mappings_are_no_states(state: Any, found: str) -> None:
+    """A run that begins again in silence repeats its samples."""
+    loader = fastpack.StatefulDataLoader(Numbers(40), 4)
+    with pytest.raises(ValueError, match=found):
+        loader.load_state_dict(state)

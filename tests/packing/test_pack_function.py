@@ -40,7 +40,7 @@ def test_options_are_applied(corpus: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="faulty line"):
         result = fastpack.pack(
             str(corpus),
-            tmp_path / "p.bin",
+            tmp_path / "p.pbin",
             tokenizer="bytes",
             index_path=tmp_path / "other.idx",
             jq_pattern=".body",
@@ -50,7 +50,7 @@ def test_options_are_applied(corpus: Path, tmp_path: Path) -> None:
     assert (tmp_path / "other.idx").is_file()
     assert not corpus.with_suffix(".idx").exists()
     assert seen[-1][0] == seen[-1][1]
-    with fastpack.PackedFile(tmp_path / "p.bin") as file:
+    with fastpack.PackedFile(tmp_path / "p.pbin") as file:
         np.testing.assert_array_equal(file.data, [97, 256, 98, 99, 256])
 
 
@@ -131,3 +131,20 @@ def test_command_accepts_an_eos_id_and_a_field(corpus: Path, golden: Path, capsy
     eos_token_id = int(fastpack.PackedFile(corpus.with_suffix(".pbin"))[0][-1])
     assert main([*words, "--eos-token-id", str(eos_token_id), "--text-field", "text", "--force"]) == 0
     assert corpus.with_suffix(".pbin").read_bytes() == expected
+
+
+def test_a_complete_target_is_not_resumed_with_another_tokenizer(corpus: Path, tmp_path: Path, golden: Path) -> None:
+    folder = golden / "modalities" / "tokenizers" / "tok_bpe2000"
+    fastpack.pack(corpus, tmp_path / "p.pbin", tokenizer="bytes")
+    assert fastpack.pack(corpus, tmp_path / "p.pbin", tokenizer="bytes", resume=True).kept_existing
+    before = (tmp_path / "p.pbin").read_bytes()
+    with pytest.raises(ValueError, match=r"p\.pbin: complete, but packed with another tokenizer: vocabulary files"):
+        fastpack.pack(corpus, tmp_path / "p.pbin", tokenizer=folder, eos_token=EOD, resume=True)
+    assert (tmp_path / "p.pbin").read_bytes() == before
+
+
+@pytest.mark.parametrize(("name", "formats"), [("x.bin", "bin or llmc or nanogpt or megatron"), ("x.ds", "datatrove")])
+def test_the_suffix_of_another_format_needs_the_format(corpus: Path, tmp_path: Path, name: str, formats: str) -> None:
+    with pytest.raises(ValueError, match=f"name the format: {formats}$"):
+        fastpack.pack(corpus, tmp_path / name, tokenizer="bytes")
+    assert not (tmp_path / name).exists()
