@@ -12,6 +12,7 @@ from fastpack.cli.options import (
     add_eos_option,
     add_if_exists_option,
     add_text_options,
+    at_least,
     new_command,
 )
 from fastpack.cli.output import emit
@@ -26,7 +27,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "report",
         run=run_report,
         help="write an HTML page about a corpus",
-        about="Write an HTML page: document lengths, packing at sequence lengths, token ids, files, mixture, warnings.",
+        about="Write an HTML page: sample documents, duplicates, lengths, packing, tokens, files, mixture, warnings.",
         example="fastpack report corpus.pbin -o report.html",
     )
     parser.add_argument(
@@ -48,9 +49,26 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     add_dtype_option(parser)
     add_text_options(parser)
+    parser.add_argument(
+        "--tokenizer",
+        metavar="T",
+        help="the tokenizer that decodes tokens, as for `pack`; `none`: ids (default: the recorded one)",
+    )
+    parser.add_argument("--by", metavar="NAME", help="field or column of texts: show the share of each of its values")
+    parser.add_argument(
+        "--samples",
+        type=at_least(0),
+        default=5,
+        metavar="N",
+        help="random documents to show; 0: show none (default: 5)",
+    )
+    parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="seed of their choice (default: 0)")
+    parser.add_argument(
+        "--quick", action="store_true", help="read no tokens and texts, only headers and indexes: for very large data"
+    )
     parser.add_argument("--title", help="title of the page (default: the name of the data)")
     parser.add_argument(
-        "--no-verify", action="store_true", help="omit the findings of `verify`, which halves the reading"
+        "--no-verify", action="store_true", help="omit the findings of `verify`, for which the data are read once more"
     )
     add_if_exists_option(parser)
     return [parser]
@@ -68,6 +86,11 @@ def run_report(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         text_field=args.text_field,
         split_on=args.split_on,
+        tokenizer=args.tokenizer,
+        by=args.by,
+        samples=args.samples,
+        seed=args.seed,
+        quick=args.quick,
         check=not args.no_verify,
         title=args.title,
         if_exists=args.if_exists,

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from fastpack.inspection import page_graphs as graphs
+from fastpack.inspection.curation.contents_page import draw_contents
 from fastpack.inspection.number_format import UNKNOWN, length, n_bytes, percent, short, whole
 from fastpack.inspection.page_elements import fact_list, figure, name, page, pair, section, table, tile_list
 
@@ -22,6 +23,7 @@ def draw_page(numbers: dict[str, Any], title: str) -> str:
         _sources(numbers),
         _lengths(numbers),
         _cumulative(numbers),
+        *draw_contents(numbers),
         _loss(numbers),
         _packing(numbers),
         _ids(numbers),
@@ -87,7 +89,8 @@ def _sources(numbers: dict[str, Any]) -> str:
     sources = numbers["sources"]
     if len(sources) == 1:
         one = sources[0]
-        facts = [("Path", name(one["path"])), ("Kind", escape(one["kind"])), *_eos(one["eos"])]
+        facts = [("Path", name(one["path"])), ("Kind", escape(one["kind"]))]
+        facts += _eos(one["eos"]) if one["unit"] == "tokens" else []
         return section("The dataset", "", fact_list(facts, kind="facts wide"))
     rows = [
         [
@@ -101,6 +104,9 @@ def _sources(numbers: dict[str, Any]) -> str:
         for one in sources[:_MAX_SOURCES]
     ]
     text = f"{whole(len(sources))} of them" + _limited(len(sources))
+    if (across := numbers["across"]) is not None:
+        share = percent(across["share"])
+        text += f" {whole(across['documents'])} documents ({share}) are equal to one of an earlier dataset."
     head = ["Name", "Kind", "Documents", "Tokens", "On disk", "Files"]
     return section("The datasets", text, table("What each dataset holds", head, rows))
 
@@ -223,7 +229,7 @@ def _ids(numbers: dict[str, Any]) -> str:
         ("Vocabulary", whole(ids["vocab_size"])),
         ("Share that occurs", percent(covered)),
         ("Largest id", whole(ids["largest"])),
-        *((f"id {whole(one['id'])}", percent(one["share"])) for one in ids["top"]),
+        *((_token(one), percent(one["share"])) for one in ids["top"]),
     ]
     if ids["outside"]:
         facts.insert(4, ("Tokens that are no ids", whole(ids["outside"])))
@@ -232,6 +238,12 @@ def _ids(numbers: dict[str, Any]) -> str:
         f"{percent(covered)} {what} occur at least once. Ids of natural text fall in a nearly straight line.",
         pair(graphs.draw_ranks(ids), "Ids by rank, the most frequent first (both axes logarithmic)", facts),
     )
+
+
+def _token(one: dict[str, Any]) -> str:
+    """Return a token as text, with its id, or only the id."""
+    number = f"id {whole(one['id'])}"
+    return number if one["text"] is None else f'<code class="token">{name(one["text"])}</code> <small>{number}</small>'
 
 
 def _mixture(numbers: dict[str, Any]) -> str:
@@ -245,7 +257,7 @@ def _mixture(numbers: dict[str, Any]) -> str:
     head = ["Name", mixture["unit"].capitalize(), "Share by size", *(["Share in training", "Seen"] if weighted else [])]
     rows = []
     for number, part in enumerate(parts[:_MAX_SOURCES]):
-        row = [f'{graphs.swatch(number)}<span class="name">{name(part["name"])}</span>']
+        row = [f'<span class="name">{graphs.swatch(number)}{name(part["name"])}</span>']
         row += [n_bytes(part["size"]) if mixture["unit"] == "bytes" else whole(part["size"]), percent(part["share"])]
         if weighted:
             row += [percent(part["weight"]), UNKNOWN if part["repeat"] is None else f"{part['repeat']:,.2f} times"]

@@ -39,6 +39,11 @@ def name(text: str, limit: int = MAX_NAME) -> str:
     return escape(shown if len(text) <= limit else f"{shown[:-1]}…")
 
 
+def text_of(text: str) -> str:
+    """Escape a text of the data as `name` does; its line ends are shown, and kept."""
+    return "\u23ce\n".join(name(line, len(line)) for line in text.split("\n"))
+
+
 def _visible(letter: str) -> str:
     """Return control characters, undecodable bytes and bidirectional controls as their code."""
     return f"\\u{ord(letter):04x}" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") else letter

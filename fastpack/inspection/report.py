@@ -11,13 +11,16 @@ from fastpack.analysis.options import InspectOptions
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.errors import JobError
+from fastpack.inspection.curation.look import Looks, Source
 from fastpack.inspection.page import draw_page
-from fastpack.inspection.report_data import Source, gather
+from fastpack.inspection.report_data import gather
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write, names_in
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
 from fastpack.tokens.formats import formats_of, is_side_file
 from fastpack.webdataset.metadata import meta_path
+
+SAMPLES = 5  # random documents
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,14 +72,20 @@ def report(
     dtype: str | None = None,
     text_field: str | None = None,
     split_on: str | None = None,
+    tokenizer: str | None = None,
+    by: str | None = None,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    quick: bool = False,
     check: bool = True,
     title: str | None = None,
     if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ReportResult:
-    """Write an HTML page about datasets: document lengths, packing, token ids, files, mixture, warnings.
+    """Write an HTML page about datasets: sample documents, duplicates, lengths, packing, token ids, files, warnings.
 
-    The page is one file of less than 200 KB that loads no other files. All tokens are read, and twice with `check`.
+    The page is one file, usually of less than 300 KB, that loads no other files and runs no scripts. All tokens and
+    texts are read twice, and three times with `check`.
 
     Parameters
     ----------
@@ -90,6 +99,17 @@ def report(
     vocab_size
         The vocabulary size, for the share of the vocabulary that occurs. By default that of tatm's metadata, else the
         largest id plus 1.
+    tokenizer
+        The tokenizer that decodes tokens, as in `pack`; "none" for none. By default, the one that is recorded for a
+        token file, if it is found next to it. With a tokenizer, sample texts are shown with their tokens.
+    by
+        The field of text sources by whose values the shares are shown; `a.b` is the field b of a.
+    samples
+        The number of random documents on the page; 0 shows no documents and no images.
+    seed
+        Seed of the random choice.
+    quick
+        Read no tokens and texts: only what headers and indexes say. Implies `check=False`.
     check
         Include the findings of `verify`.
     title
@@ -133,9 +153,15 @@ def report(
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     sources = [source for path in given for source in _sources(as_path(path))]
     options = InspectOptions(
-        eos_token_id=eos_token_id, dtype=dtype, text_field=text_field, split_on=split_on, progress=progress
+        eos_token_id=eos_token_id,
+        dtype=dtype,
+        text_field=text_field,
+        split_on=split_on,
+        quick=quick,
+        progress=progress,
     )
-    numbers = gather(sources, options, vocab_size=vocab_size, check=check)
+    looks = Looks(options=options, tokenizer=tokenizer, by=by, seed=seed, n_samples=samples)
+    numbers = gather(sources, options, vocab_size=vocab_size, check=check and not quick, looks=None if quick else looks)
     page = draw_page(numbers, title or _title(sources))
     with AtomicFile(output, policy=if_exists) as file:
         file.write(page.encode())

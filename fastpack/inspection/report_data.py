@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from fastpack.analysis.findings import Finding
 from fastpack.analysis.options import InspectOptions
 from fastpack.analysis.token_ids import IdCounter
 from fastpack.errors import JobError
+from fastpack.inspection.curation.known_tokenizer import piece_text
+from fastpack.inspection.curation.look import Look, Looks, Source
 from fastpack.inspection.facts import FACTS, TableFacts
 from fastpack.inspection.inspect import measure
 from fastpack.inspection.loss_facts import LOSS_FACTS
 from fastpack.inspection.verify import verify
 from fastpack.io import as_path, divide_progress
 from fastpack.plans.packing_estimate import estimate_bins
+from fastpack.tokenizers.decode import TokenDecoder
 
 SEQ_LENS = tuple(1 << k for k in range(11, 18))  # 2k to 128k
 PACKED = ("best_fit", "first_fit")  # algorithms
@@ -31,35 +34,44 @@ _TOP_IDS = 8
 _PER_OCTAVE = 4  # bins of lengths
 
 
-class Source(NamedTuple):
-    """One dataset of a report: path, name, and weight in the mixture (None: by its size)."""
-
-    path: str
-    name: str
-    weight: float | None = None
-
-
 def gather(
-    sources: Sequence[Source], options: InspectOptions, *, vocab_size: int | None, check: bool
+    sources: Sequence[Source],
+    options: InspectOptions,
+    *,
+    vocab_size: int | None,
+    check: bool,
+    looks: Looks | None = None,
 ) -> dict[str, Any]:
-    """Return all numbers of the report on `sources`; raises as `inspect`. options: without lengths and counts."""
+    """Return all numbers of the report on `sources`; raises as `inspect`. options: without lengths and counts.
+
+    looks: what to show of the contents; None reads no contents.
+    """
     if not sources:
         raise JobError("a report needs at least one path")
     measured, warnings = [], []
-    shares_of_progress = divide_progress(options.progress, [as_path(source.path) for source in sources])
-    for source, progress in zip(sources, shares_of_progress, strict=True):
+    n_passes = 1 if looks is None else 2
+    shares_of_progress = [*divide_progress(options.progress, n_passes * [as_path(source.path) for source in sources])]
+    for source, progress in zip(sources, shares_of_progress, strict=False):
         one = measure(source.path, replace(options, seq_lens=SEQ_LENS, count_ids=True, progress=progress))
         measured.append(one)
         found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
         is_known = options.dtype is None or one.facts["kind"] != "shards"  # `verify` uses metadata and sizes
         warnings += [*found, *_checked(source, one, vocab_size)] if check and is_known else found
+    look = Look(Looks(), (), (), ())
+    if looks is not None:
+        look = Look(looks, sources, measured, shares_of_progress[len(sources) :])
+    warnings += look.warnings
     unit = "tokens" if all(one.unit == "tokens" for one in measured) else "bytes"
     return {
-        "sources": [_source(source, one) for source, one in zip(sources, measured, strict=True)],
+        "sources": [
+            _source(source, one) | look.facts(number)
+            for number, (source, one) in enumerate(zip(sources, measured, strict=True))
+        ],
         **_totals(measured),
         "lengths": _lengths(measured),
         "packing": _packing(measured),
-        "ids": _ids(measured, vocab_size),
+        "ids": _ids(measured, vocab_size, look.decoder),
+        "across": look.across(),
         "files": _files(measured, unit),
         "mixture": _mixture(sources, measured, unit),
         "warnings": warnings[:MAX_WARNINGS],
@@ -176,7 +188,7 @@ def _packing(measured: Sequence[FileFacts]) -> list[dict[str, Any]] | None:
     return rows
 
 
-def _ids(measured: Sequence[FileFacts], vocab_size: int | None) -> dict[str, Any] | None:
+def _ids(measured: Sequence[FileFacts], vocab_size: int | None, decoder: TokenDecoder | None) -> dict[str, Any] | None:
     """Return the frequencies of ids; None if no tokens were counted."""
     counter = IdCounter()
     for one in measured:
@@ -205,7 +217,12 @@ def _ids(measured: Sequence[FileFacts], vocab_size: int | None) -> dict[str, Any
             {"rank": k, "tokens": int(ranked[k - 1]), "share_so_far": int(sums[k - 1]) / total} for k in ranks.tolist()
         ],
         "top": [
-            {"id": int(k), "tokens": int(counts[k]), "share": int(counts[k]) / total}
+            {
+                "id": int(k),
+                "text": piece_text(decoder, int(k)),
+                "tokens": int(counts[k]),
+                "share": int(counts[k]) / total,
+            }
             for k in order[:_TOP_IDS]
             if counts[k]
         ],

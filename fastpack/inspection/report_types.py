@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from fastpack.inspection.curation.contents_types import Contents
+from fastpack.inspection.curation.media_types import Media
 from fastpack.inspection.facts import (
     Bin,
     Count,
@@ -36,6 +38,10 @@ class Source(TypedDict):
     loss_tokens: LossTokens
     loss_per_document: LossPerDocument
     turns_per_document: TurnsPerDocument
+    contents: Annotated[
+        Contents | None, "its documents; null with `--quick`, and if their boundaries or texts are unknown"
+    ]
+    media: Annotated[Media | None, "images, audio, video and other fields; null if it is no WebDataset"]
 
 
 class DocumentLengths(TypedDict):
@@ -77,6 +83,7 @@ class FrequentId(TypedDict):
     """a frequent token id"""
 
     id: Annotated[int, "the token id"]
+    text: Annotated[str | None, "the token as text; null without a tokenizer"]
     tokens: Annotated[Count, "number of tokens with this id"]
     share: Annotated[float, "their share of all tokens"]
 
@@ -130,6 +137,13 @@ class Mixture(TypedDict):
     parts: Annotated[list[MixtureShare], "the sources"]
 
 
+class Across(TypedDict):
+    """documents of several sources that are equal to one of an earlier source"""
+
+    documents: Annotated[Count, "how many"]
+    share: Annotated[float, "their share of the documents of all sources"]
+
+
 class ReportWarning(TypedDict):
     """a warning of a report"""
 
@@ -152,6 +166,7 @@ class ReportJson(TypedDict):
     lengths: Annotated[DocumentLengths | None, "documents whose lengths are known; null if there are none"]
     packing: Annotated[list[Packing] | None, "blocks at sequence lengths from 2,048 to 131,072; null without tokens"]
     ids: Annotated[Ids | None, "frequencies of token ids; null without tokens"]
+    across: Annotated[Across | None, "null for fewer than two sources whose documents can be compared"]
     files: FileSizes
     mixture: Annotated[Mixture | None, "null for one source"]
     warnings: Annotated[list[ReportWarning], "the warnings"]

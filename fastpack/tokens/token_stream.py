@@ -106,18 +106,19 @@ def _segment_blocks(parts: Iterable[tuple[TokenSegment, int, int]]) -> Iterator[
     buffer = np.empty(BLOCK_BYTES, np.uint8)
     for segment, first, last in parts:
         if segment.plain:
-            offset = segment.offset + first * segment.dtype.itemsize
-            yield from _read_blocks(replace(segment, offset=offset, length=last - first), buffer)
+            yield from _read_blocks(segment, first, last, buffer)
         else:
             yield np.ascontiguousarray(segment.open()[first:last]).astype(segment.dtype.newbyteorder("="), copy=False)
 
 
-def _read_blocks(segment: TokenSegment, buffer: npt.NDArray[np.uint8]) -> Iterator[npt.NDArray[Any]]:
-    """Read a segment into a buffer: faster than touching the pages of a map, and aligned wherever the tokens are."""
-    reader = segment.open_reader()
+def _read_blocks(
+    segment: TokenSegment, first: int, last: int, buffer: npt.NDArray[np.uint8]
+) -> Iterator[npt.NDArray[Any]]:
+    """Read the tokens [first, last) of a segment into a buffer, aligned, and faster than the pages of a map."""
+    reader = segment.open_reader()  # of the whole segment, which a manifest is compared with
     size = segment.dtype.itemsize
-    end = segment.offset + segment.length * size
-    for start in range(segment.offset, end, BLOCK_BYTES):
+    end = segment.offset + last * size
+    for start in range(segment.offset + first * size, end, BLOCK_BYTES):
         piece = buffer[: min(BLOCK_BYTES, end - start)]
         n_bytes = reader.read_into(piece, start)
         if n_bytes < len(piece):

@@ -89,6 +89,24 @@ def test_verify_reads_tokens_on_request(folder: Path, cli: Cli) -> None:
     assert "no token 901" in cli.json("verify", manifest, "--eos-token-id", "901")["findings"][0]["found"]
 
 
+def test_a_manifest_is_converted_to_shards(tmp_path: Path, cli: Cli) -> None:
+    """Parts of the shards are read, which are not what the manifest says of the whole."""
+    np.save(tmp_path / "0.npy", np.arange(1000, dtype=np.uint16))
+    cli("manifest", tmp_path)
+    cli(
+        "convert",
+        tmp_path / "manifest.fpm",
+        "-o",
+        tmp_path / "out" / "x.npy",
+        "--shard-tokens",
+        300,
+        "--dtype",
+        "uint32",
+    )
+    parts = [np.load(path) for path in sorted((tmp_path / "out").glob("*.npy"))]
+    assert np.concatenate(parts).tolist() == list(range(1000))
+
+
 def test_validate_suggests_verify_for_a_manifest(folder: Path, cli: Cli) -> None:
     for words in ([], ["--deep"], ["--json"]):
         out, err = cli("validate", folder / "manifest.fpm", *words, code=1)

@@ -108,11 +108,15 @@ def test_texts_by_content_and_by_id(tmp_path: Path) -> None:
 
 
 def test_missing_and_repeated_ids_and_rows_without_a_text(tmp_path: Path) -> None:
-    old = write_lines(tmp_path / "a.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"text": "c"}, {"n": 1}])
-    new = write_lines(tmp_path / "b.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "x"}, {"text": "c"}])
+    old = write_lines(
+        tmp_path / "a.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"text": "c"}, {"text": "d"}, {"n": 1}]
+    )
+    new = write_lines(
+        tmp_path / "b.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "x"}, {"text": "d"}, {"text": "c"}]
+    )
     found = fastpack.compare(old, new, id_field="id")
-    assert counts(found) == (2, 1, 0, 0)
-    assert (found.numbers["repeated_ids"], found.numbers["without_id"]) == (2, 2)
+    assert counts(found) == (3, 1, 0, 0)
+    assert (found.numbers["repeated_ids"], found.numbers["without_id"]) == (2, 4)
     assert found.numbers["first"]["without_text"] == 1
     text = "\n".join(found.numbers["warnings"])
     assert all(word in text for word in ("1 documents with an id (id)", "without an id", "1 rows without a text"))

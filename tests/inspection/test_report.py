@@ -4,64 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from html_pages import Page
 
 import fastpack
 from fastpack.analysis.options import InspectOptions
 from fastpack.cli import main
+from fastpack.inspection.curation.look import Source
 from fastpack.inspection.page import draw_page
-from fastpack.inspection.report_data import MAX_BARS, SEQ_LENS, Source, gather
+from fastpack.inspection.report_data import MAX_BARS, SEQ_LENS, gather
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PACKED = GOLDEN / "modalities" / "pbin" / "docs_bpe2000.pbin"
-VOID = {"meta", "link", "br", "img"}
-
-
-class Page(HTMLParser):
-    """Parse a page into its texts and attributes; check that elements are closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def check(self) -> None:
-        """Check that the page loads and runs nothing, and describes each graph in words."""
-        identities = [attrs["id"] for _, attrs in self.elements if "id" in attrs]
-        assert len(identities) == len(set(identities))
-        for tag, attrs in self.elements:
-            assert tag not in ("script", "img", "iframe", "object", "embed", "base", "form")
-            assert not [name for name in attrs if name.startswith("on")]
-            assert attrs.get("href", "data:,") == "data:,"
-            assert "src" not in attrs
-            if tag == "svg" and "aria-hidden" not in attrs:
-                assert attrs["role"] == "img"
-                assert set((attrs["aria-labelledby"] or "").split()) <= set(identities)
-        assert "url(" not in "".join(self.texts)
-        assert "@import" not in "".join(self.texts)
-        assert "viewport" in [attrs.get("name") for tag, attrs in self.elements if tag == "meta"]
 
 
 def make_shards(folder: Path, lengths: list[list[int]], eos: int = 1) -> list[list[int]]:

@@ -1,24 +1,27 @@
-"""The page of `report` in a real browser: no overflow, no overlapping labels, legible text, no console errors."""
+"""Pages of `report` and `compare` in a real browser: no overflow, no overlapping labels, legible text, no scripts."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import fastpack
 
 pytestmark = pytest.mark.slow
 
-WIDTHS = (340, 820, 1280)  # pixels: a small phone, a tablet, a desktop
+WIDTHS = (375, 800, 1400)  # pixels: a phone, a tablet, a desktop
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -52,7 +55,7 @@ window.onload = () => {
     const sticksOut = (one) => one.getBoundingClientRect().right > view.innerWidth + 0.5;
     const outside = [...page.querySelectorAll("body *")].filter((one) => !one.closest(".scroll") && sticksOut(one))
       .map((one) => one.outerHTML.slice(0, 80));
-    const shown = "h1,h2,p,dt,dd,td,th,li,caption,figcaption,footer,small,text,rect.f,circle.f";
+    const shown = "h1,h2,h3,p,dt,dd,td,th,li,caption,figcaption,footer,small,code,span,text,rect.f,circle.f";
     for (const one of page.querySelectorAll(shown)) {
       const style = view.getComputedStyle(one), drawn = one instanceof view.SVGElement;
       const background = backdrop(drawn ? one.closest("svg").parentElement : one, view);
@@ -61,6 +64,12 @@ window.onload = () => {
     }
     return {
       width: view.innerWidth, wider: root.scrollWidth - view.innerWidth, height: root.scrollHeight, over, outside, pale,
+      pictures: [...page.images].filter((one) => one.complete && one.naturalWidth > 0 && one.alt).length,
+      unfocused: [...page.querySelectorAll("[tabindex]")].filter((one) => {
+        one.focus({focusVisible: true});
+        return page.activeElement !== one || view.getComputedStyle(one).outlineStyle === "none";
+      }).length,
+      ran: Boolean(view.attacked),
       background: view.getComputedStyle(page.body).backgroundColor,
       graphs: page.querySelectorAll("svg[role=img]").length,
     };
@@ -112,9 +121,50 @@ def make_page(folder: Path) -> Path:
     return folder / "report.html"
 
 
-def test_in_a_browser(tmp_path: Path) -> None:
+def make_contents(folder: Path, images: Path) -> Path:
+    """Write a report on texts that contain markup, by a field, and on images."""
+    attack = "<script>window.attacked = 1</script><img src=x onerror='attacked = 1'>\n\u202e\u0627\u0644"
+    rng = np.random.default_rng(2)
+    words = ["word", "\u043c\u0438\u0440", attack, "x" * 300, "\u6771\u4eac"]
+    texts = [" ".join(rng.choice(words, int(n))) for n in rng.integers(1, 60, 300)]
+    rows = [{"text": text, "source": attack if number % 3 else "web"} for number, text in enumerate(texts)]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 2))
+    page = folder / "contents.html"
+    fastpack.report([folder / "texts.jsonl", images], page, tokenizer="bytes", by="source", title=attack)
+    return page
+
+
+def make_comparison(folder: Path) -> Path:
+    old, new = folder / "old.jsonl", folder / "new.jsonl"
+    for path, last in ((old, "<script>window.attacked = 1</script>"), (new, "y " * 400)):
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("same", last, f"only {path.name}")))
+    fastpack.compare(old, new, output=folder / "comparison.html")
+    return folder / "comparison.html"
+
+
+def write_images(folder: Path) -> Path:
+    (folder / "images").mkdir()
+    with tarfile.open(folder / "images" / "0.tar", "w") as tar:
+        for number, size in enumerate(((30, 90), (300, 40), (64, 64))):
+            data = io.BytesIO()
+            Image.new("RGB", size, (60 * number, 90, 200)).save(data, "PNG")
+            for name, content in (("png", data.getvalue()), ("txt", b"<b>a caption</b> " + b"long" * 30)):
+                member = tarfile.TarInfo(f"{number}.{name}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    fastpack.prepare(folder / "images", split_ratio=(1, 0, 0), sample_type="CrudeWebdataset")
+    return folder / "images"
+
+
+@pytest.mark.parametrize(("kind", "graphs", "pictures"), [("mixture", 7, 0), ("contents", 5, 3), ("comparison", 1, 0)])
+def test_in_a_browser(tmp_path: Path, kind: str, graphs: int, pictures: int) -> None:
     find_browser()
-    page = make_page(tmp_path / "data")
+    if kind == "mixture":
+        page = make_page(tmp_path / "data")
+    elif kind == "contents":
+        page = make_contents(tmp_path, write_images(tmp_path))
+    else:
+        page = make_comparison(tmp_path)
     papers = set()
     for scheme in ("light", "dark"):
         frames, console = problems_on_page(page, tmp_path, scheme)
@@ -122,7 +172,8 @@ def test_in_a_browser(tmp_path: Path) -> None:
         assert [frame["width"] for frame in frames] == list(WIDTHS)
         for frame in frames:
             assert frame["wider"] <= 0
-            assert frame["graphs"] == 7
+            assert (frame["graphs"], frame["pictures"], frame["unfocused"]) == (graphs, pictures, 0)
+            assert not frame["ran"]
             assert (frame["over"], frame["outside"], frame["pale"]) == ([], [], [])
             papers.add((scheme, frame["background"]))
         assert frames[0]["height"] > frames[-1]["height"]

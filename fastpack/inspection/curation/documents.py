@@ -49,6 +49,10 @@ class Documents(Protocol):
         """Return the first `limit` tokens, or bytes, of some documents, without those that have no text."""
         ...
 
+    def files(self) -> list[tuple[str, int, int]]:
+        """Return (path, documents, tokens or bytes) of each file, after the last block was read."""
+        ...
+
 
 class TokenDocuments:
     """The documents of open token files, one after the other; raises ValueError if their boundaries are unknown."""
@@ -58,7 +62,7 @@ class TokenDocuments:
     def __init__(self, files: Sequence[TokenFile]) -> None:
         for tokens in files:
             tokens.document_ends() if tokens.n_documents is None else None  # raises the error that names the remedy
-        self._corpus = TokenCorpus.of(files)
+        self._files, self._corpus = files, TokenCorpus.of(files)
         assert self._corpus.lengths is not None
         self.lengths = self._corpus.lengths
         self._ends = np.cumsum(self.lengths)
@@ -82,6 +86,20 @@ class TokenDocuments:
         if done < len(self):  # documents without tokens
             rows = np.zeros((len(self) - done, 2), np.int64)
             yield Block(done, np.empty(0, np.uint8), rows, len(rows))
+
+    def files(self) -> list[tuple[str, int, int]]:
+        """Return (path, documents, tokens) of each file; a document belongs to the file in which it begins."""
+        names = list(dict.fromkeys(segment.path for tokens in self._files for segment in tokens.segments()))
+        if len(names) < 2 or self._corpus.n_tokens < sum(tokens.n_tokens for tokens in self._files):
+            return [(self._files[0].path, len(self), self._corpus.n_tokens)] if len(self._files) == 1 else []
+        n_tokens = dict.fromkeys(names, 0)
+        for tokens in self._files:
+            for segment in tokens.segments():
+                n_tokens[segment.path] += segment.length
+        borders = np.cumsum([0, *n_tokens.values()])
+        firsts = np.searchsorted(self._ends - self.lengths, borders)
+        sums = np.append(0, self._ends)[firsts]
+        return [(name, int(firsts[k + 1] - firsts[k]), int(sums[k + 1] - sums[k])) for k, name in enumerate(n_tokens)]
 
     def read(self, numbers: Iterable[int], limit: int) -> dict[int, npt.NDArray[Any]]:
         """Return the first `limit` tokens of some documents."""

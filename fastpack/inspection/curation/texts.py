@@ -48,6 +48,7 @@ class TextDocuments:
         self._pattern = field_pattern(text_field or DEFAULT_FIELD)
         found = find_pack_sources(paths, None, "optional", text_pattern=self._pattern, split_on=split_on)
         self._group, self._key = (None if name is None else _path(name) for name in (group, key))
+        self._totals: dict[str, list[int]] = {}
         self._sources = [self._with_fields(replace(source, index_path=None), group, key) for source in found]
 
     def _with_fields(self, source: Source, group: str | None, key: str | None) -> Source:
@@ -68,23 +69,34 @@ class TextDocuments:
 
     def blocks(self, progress: Progress | None = None) -> Iterator[Block]:
         """Yield all documents, in order."""
+        self._totals = {source.path: [0, 0] for source in self._sources}
+        for path, block in self._read_blocks(progress):
+            yield block
+            self._totals[path][0] += int(np.count_nonzero(block.rows[:, 1] != NO_TEXT))
+            self._totals[path][1] += len(block.values)
+
+    def _read_blocks(self, progress: Progress | None = None) -> Iterator[tuple[str, Block]]:
         total, before, first = sum(size_of(source.path) for source in self._sources), 0, 0
         for source in self._sources:
             read = self._reader(source)
             size = size_of(source.path)
             for batch in read_batches(source, 0, _BATCH):
                 block = read(batch, first)
-                yield block
+                yield source.path, block
                 first += len(block.rows)
                 if progress is not None:
                     progress(before + min(batch.done, size), total)
             before += size
 
+    def files(self) -> list[tuple[str, int, int]]:
+        """Return (path, documents, bytes) of each file, after the last block was read."""
+        return [(path, documents, n_bytes) for path, (documents, n_bytes) in self._totals.items()]
+
     def read(self, numbers: Iterable[int], limit: int) -> dict[int, npt.NDArray[Any]]:
         """Return the first `limit` bytes of some documents, without those that have no text."""
         wanted = np.unique(np.fromiter(numbers, np.int64))
         found: dict[int, npt.NDArray[Any]] = {}
-        for block in self.blocks() if len(wanted) else ():
+        for _, block in self._read_blocks() if len(wanted) else ():
             first, end = np.searchsorted(wanted, [block.first, block.first + len(block.rows)])
             for number in wanted[first:end].tolist():
                 start, length = block.rows[number - block.first].tolist()
