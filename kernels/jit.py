@@ -42,7 +42,7 @@ def jit(function: F) -> F:
 def _cache_of_user() -> Iterator[None]:
     """Let functions that are decorated in this block be cached in the user's cache folder, as Numba names it."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    config: Any = numba.config  # without types
+    config: Any = vars(numba)["config"]  # untyped, and not among the exported names
     with _decorating:
         given = config.CACHE_DIR
         config.CACHE_DIR = given or os.path.join(home, "numba")
