@@ -107,6 +107,14 @@ def test_texts_by_content_and_by_id(tmp_path: Path) -> None:
     assert (counts(again), again.same) == ((3, 0, 0, 0), False)
 
 
+def test_a_removed_copy_leaves_the_others_in_order(tmp_path: Path) -> None:
+    old = write_lines(tmp_path / "a.jsonl", [{"text": text} for text in ("a", "same", "b", "same", "c")])
+    new = write_lines(tmp_path / "b.jsonl", [{"text": text} for text in ("a", "b", "same", "c")])
+    found = fastpack.compare(old, new)
+    assert counts(found) == (4, 0, 0, 1)
+    assert (found.same, found.numbers["same_order"]) == (False, True)
+
+
 def test_missing_and_repeated_ids_and_rows_without_a_text(tmp_path: Path) -> None:
     old = write_lines(
         tmp_path / "a.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"text": "c"}, {"text": "d"}, {"n": 1}]

@@ -94,7 +94,7 @@ def changes_of(first: Version, second: Version) -> Changes:
     assert mine is not None
     assert others is not None
     matched, other_matched = match(mine, others)
-    same_order = bool(np.array_equal(mine[matched], others[other_matched]))
+    same_order = _same_order(mine, matched, others, other_matched)
     if by_key:
         pairs = _pairs(mine, matched, others, other_matched)
         equal = first.hashes[pairs[:, 0]] == second.hashes[pairs[:, 1]]
@@ -106,6 +106,15 @@ def changes_of(first: Version, second: Version) -> Changes:
     changed = _pairs(place, replaced, other_place, replacing)
     pairs = np.stack([removed[changed[:, 0]], added[changed[:, 1]]], axis=1)
     return Changes(int(np.count_nonzero(matched)), same_order, removed[~replaced], added[~replacing], pairs)
+
+
+def _same_order(mine: Hashes, matched: Flags, others: Hashes, other_matched: Flags) -> bool:
+    """Return whether matched entries are in the same order, except for those that one version repeats more often."""
+    first, second = mine[matched], others[other_matched]
+    if np.array_equal(first, second):
+        return True
+    left = np.concatenate([mine[~matched], others[~other_matched]])
+    return np.array_equal(first[~np.isin(first, left)], second[~np.isin(second, left)])
 
 
 def _pairs(mine: Hashes, matched: Flags, others: Hashes, other_matched: Flags) -> Numbers:
