@@ -36,7 +36,7 @@ PACK_TARGETS = {("40k", 10): 0.35, ("128k", 10): 0.8}
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 FIRST_BATCH = """
 from fastpack.torch import MemoryMappedDataset, StatefulDataLoader
-next(iter(StatefulDataLoader(MemoryMappedDataset("tiny.npy", 8), batch_size=2)))
+next(iter(StatefulDataLoader(MemoryMappedDataset(".", 8), batch_size=2)))
 """
 
 
