@@ -134,9 +134,11 @@ def _check_data(data: str) -> None:
 
 
 def _tokenizer(name: str) -> Tokenizer:
+    from fastpack.errors import vocabulary
     from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-    return TokenizerSpec.from_name(name).build()
+    with vocabulary({"tokenizer.config.pretrained_model_name_or_path": "--tokenizer"}):
+        return TokenizerSpec.from_name(name).build()
 
 
 def _eos_token(name: str, tokenizer: Tokenizer) -> str:

@@ -8,9 +8,9 @@ _HEAD = '''"""Train on {source}. Written by `fastpack init`; change it as you li
 
     python {name}
 
-The first run packs the text and plans rows of whole documents. Every run trains for STEPS steps and saves a checkpoint,
-from which the next run continues. After a change of DATA or TOKENIZER, remove the files that PACKED, PLAN and
-CHECKPOINT name.
+The first run packs the text, which may be interrupted, and plans rows of whole documents. Every run trains for STEPS
+steps and saves a checkpoint every ten, from which the next run continues. After a change of DATA or TOKENIZER, remove
+the files that PACKED, PLAN and CHECKPOINT name.
 """
 
 {imports}
@@ -32,7 +32,9 @@ def write_sample() -> None:
 _LOADER = '''
 def make_loader() -> {module}.StatefulDataLoader:
     """Pack and plan what is not there yet; return batches of input_ids, labels and doc_ids [BATCH_SIZE, SEQ_LEN]."""
-{sample}    fastpack.pack(DATA, PACKED, tokenizer=TOKENIZER, eos_token=EOS_TOKEN{field}, if_exists="skip")
+{sample}    packed = fastpack.pack(DATA, PACKED, tokenizer=TOKENIZER, eos_token=EOS_TOKEN{field}, resume=True)
+    if not packed.kept_existing:
+        print(f"packed {{packed.documents:,}} documents, {{packed.tokens:,}} tokens; skipped {{len(packed.skipped):,}}")
     fastpack.plan(PACKED, PLAN, seq_length=SEQ_LEN, seed=0, if_exists="skip")
     dataset = {module}.PlannedDataset(PLAN)
     sampler = fastpack.DistributedSampler(dataset, num_replicas=1, rank=0, seed=0)  # or torchrun's WORLD_SIZE and RANK
@@ -51,9 +53,10 @@ _NUMPY = """def main() -> None:
     if CHECKPOINT.exists():
         loader.load_state_dict(json.loads(CHECKPOINT.read_text()))
     n_labels = 0
-    for _step, batch in zip(range(STEPS), epochs(loader)):
+    for step, batch in zip(range(1, STEPS + 1), epochs(loader)):
         n_labels += int((batch["labels"] != -100).sum())  # your training step; labels of -100 do not count in the loss
-    CHECKPOINT.write_text(json.dumps(loader.state_dict()))
+        if step % 10 == 0 or step == STEPS:
+            CHECKPOINT.write_text(json.dumps(loader.state_dict()))
     loader.close()
     print(f"{STEPS} steps of {batch['input_ids'].shape} tokens, {n_labels:,} labels")
 
@@ -69,16 +72,16 @@ _TORCH = """def main() -> None:
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["loader"])
         first = saved["step"]
-    for step, batch in zip(range(first, first + STEPS), epochs(loader)):
+    for step, batch in zip(range(first + 1, first + STEPS + 1), epochs(loader)):
         logits = model(batch["input_ids"])
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())  # ignores -100
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 10 == 0:
+        if step % 10 == 0 or step == first + STEPS:
             print(f"step {step}: loss {loss.item():.3f}")
-    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
-    torch.save({**states, "step": first + STEPS}, CHECKPOINT)
+            states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
+            torch.save({**states, "step": step}, CHECKPOINT)
     loader.close()
 
 """
