@@ -22,8 +22,8 @@ from fastpack.io.if_exists import ExistencePolicy
 from fastpack.tokenizers.decode import TokenDecoder
 
 SHOWN = 3  # examples of each kind of change
-_MAX_CHARACTERS = 200  # of an example
-_MAX_TOKENS = 64
+_MAX_CHARACTERS, _BEFORE = 200, 40  # shown of an example, and of them before the difference
+_MAX_TOKENS, _MAX_BYTES = 1 << 14, 1 << 16  # of an example, in which a difference is looked for
 _MAX_IDS = 8  # ids whose share changed most
 _LEAST_CHANGE = 1e-4  # of a share
 _PER_OCTAVE = 4  # bins of lengths
@@ -264,20 +264,34 @@ def _examples(
     first_texts = _texts(corpora[0], (one for _, one, _ in chosen if one is not None), decoder)
     second_texts = _texts(corpora[1], (two for _, _, two in chosen if two is not None), decoder)
     for change, one, two in chosen:
+        texts = None if one is None else first_texts.get(one), None if two is None else second_texts.get(two)
+        first_text, second_text = _excerpts(*texts)
         yield {
             "change": change,
             "first": one,
             "second": two,
-            "first_text": None if one is None else first_texts.get(one),
-            "second_text": None if two is None else second_texts.get(two),
+            "first_text": first_text,
+            "second_text": second_text,
         }
+
+
+def _excerpts(*texts: str | None) -> list[str | None]:
+    """Return what is shown of two texts: from shortly before the first difference on; their starts if none is found."""
+    known = [text for text in texts if text is not None]
+    n_equal = 0
+    if len(set(known)) == 2:
+        same = (one == two for one, two in zip(*known, strict=False))
+        n_equal = next((at for at, is_same in enumerate(same) if not is_same), min(map(len, known)))
+    start = max(0, n_equal - _BEFORE)
+    mark = "..." if start else ""
+    return [None if text is None else shorten(escape_text(mark + text[start:]), _MAX_CHARACTERS) for text in texts]
 
 
 def _texts(corpus: Documents, numbers: Iterable[int], decoder: TokenDecoder | None) -> dict[int, str | None]:
     """Return the starts of some documents; none of tokens without a tokenizer."""
     if corpus.unit == "tokens" and decoder is None:
         return {}
-    found = corpus.read(numbers, _MAX_TOKENS if corpus.unit == "tokens" else 4 * _MAX_CHARACTERS)
+    found = corpus.read(numbers, _MAX_TOKENS if corpus.unit == "tokens" else _MAX_BYTES)
     return {number: _text(values, decoder) for number, values in found.items()}
 
 
@@ -289,7 +303,7 @@ def _text(values: Any, decoder: TokenDecoder | None) -> str | None:
         if any(decoder.piece(token) is None for token in ids):
             return None  # another tokenizer
         text = decoder.text(ids)
-    return shorten(escape_text(text), _MAX_CHARACTERS)
+    return text
 
 
 def _warnings(versions: list[Version], id_field: str | None) -> list[str]:

@@ -25,8 +25,11 @@ class ComparedExample(TypedDict):
     change: Annotated[Literal["added", "removed", "changed"], "what happened to it"]
     first: Annotated[Count | None, "its number in the first version, from 0; null if it was added"]
     second: Annotated[Count | None, "its number in the second version, from 0; null if it was removed"]
-    first_text: Annotated[str | None, "its start in the first version; null if it was added, or without a tokenizer"]
-    second_text: Annotated[str | None, "its start in the second version; null if it was removed, or as above"]
+    first_text: Annotated[
+        str | None,
+        "its start, or what differs, in the first version; null if added, or without a tokenizer",
+    ]
+    second_text: Annotated[str | None, "the same of the second version; null if it was removed, or as above"]
 
 
 class ChangedId(TypedDict):

@@ -115,6 +115,16 @@ def test_a_removed_copy_leaves_the_others_in_order(tmp_path: Path) -> None:
     assert (found.same, found.numbers["same_order"]) == (False, True)
 
 
+def test_examples_show_the_difference(tmp_path: Path) -> None:
+    start = "a" * 3000
+    old = write_lines(tmp_path / "a.jsonl", [{"text": start + "old" + "b" * 500}])
+    new = write_lines(tmp_path / "b.jsonl", [{"text": start + "new"}])
+    (one,) = fastpack.compare(old, new).numbers["examples"]
+    assert one["first_text"].startswith("..." + "a" * 40 + "oldb")
+    assert len(one["first_text"]) < 210
+    assert one["second_text"] == "..." + "a" * 40 + "new"
+
+
 def test_missing_and_repeated_ids_and_rows_without_a_text(tmp_path: Path) -> None:
     old = write_lines(
         tmp_path / "a.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"text": "c"}, {"text": "d"}, {"n": 1}]
