@@ -54,19 +54,20 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         metavar="T",
         help="the tokenizer that decodes tokens, as for `pack`; `none`: ids (default: the recorded one)",
     )
-    parser.add_argument("--by", metavar="NAME", help="field or column of texts: show the share of each of its values")
-    parser.add_argument(
+    page = parser.add_argument_group("the page")
+    page.add_argument("--by", metavar="NAME", help="field or column of texts: show the share of each of its values")
+    page.add_argument(
         "--samples",
         type=at_least(0),
         default=5,
         metavar="N",
         help="random documents to show; 0: show none (default: 5)",
     )
-    parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="seed of their choice (default: 0)")
-    parser.add_argument(
+    page.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="seed of their choice (default: 0)")
+    page.add_argument(
         "--quick", action="store_true", help="read no tokens and texts, only headers and indexes: for very large data"
     )
-    parser.add_argument("--title", help="title of the page (default: the name of the data)")
+    page.add_argument("--title", help="title of the page (default: the name of the data)")
     parser.add_argument(
         "--no-verify", action="store_true", help="omit the findings of `verify`, for which the data are read once more"
     )

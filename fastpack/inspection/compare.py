@@ -10,6 +10,7 @@ from typing import Any
 
 from fastpack.analysis.document_lengths import shares
 from fastpack.analysis.token_ids import IdCounter
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.errors import JobError, spoken
 from fastpack.escape import escape_text, shorten
@@ -68,6 +69,7 @@ class CompareResult(Result):
     numbers: dict[str, Any] = field(repr=False)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def compare(
     first: PathLike,
     second: PathLike,

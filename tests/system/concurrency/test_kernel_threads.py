@@ -56,10 +56,19 @@ def packed(data: Path, folder: Path) -> Any:
         taken = np.empty(400, np.uint8)
         starts, lengths = file.index[:5, 0].copy(), np.minimum(file.index[:5, 1], 80)
         kernels.copy_spans(file.file, starts, np.cumsum([0, *lengths[:-1]]), lengths, taken[: lengths.sum()])
+        sums = np.zeros(20, np.uint64)
+        kernels.add_hashes(file.data, np.arange(40).reshape(20, 2), sums)
     continuous = fastpack.PackedMemMapDatasetContinuous(data / "a.pbin", "x", 16, True)
     rows = continuous.batch(range(40))["x"]
     fastpack.shuffle_tokenized_data(data / "a.pbin", folder / "b.pbin", 64, if_exists="overwrite", seed=4)
-    return scanned, blocks[:n_blocks].tolist(), taken[:9].tolist(), rows.tolist(), (folder / "b.pbin").read_bytes()
+    return (
+        scanned,
+        sums.tolist(),
+        blocks[:n_blocks].tolist(),
+        taken[:9].tolist(),
+        rows.tolist(),
+        (folder / "b.pbin").read_bytes(),
+    )
 
 
 def batches(data: Path, folder: Path) -> Any:

@@ -165,7 +165,7 @@ def test_killed_ranks_can_be_rerun(name: str, tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("shuffle a.pbin x --collect", "--rank, --collect and --executor ray need --seed"),
-        ("chunk a.pbin -o x --num-chunks 2 --chunk-id 0 --executor ray", "--executor ray need --global-seed"),
+        ("chunk a.pbin -o x --num-chunks 2 --chunk-id 0 --executor ray", "--executor ray need --seed"),
         ("shuffle a.pbin x --seed 1 --rank 0", "needs --world-size"),
         ("merge a.pbin x --collect --dry-run", "--dry-run: not with"),
         ("merge a.pbin x --task-bytes 5", "--task-bytes: only with"),
