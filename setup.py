@@ -49,6 +49,8 @@ SDIST_EXTRAS = (
     "asv_benchmarks/*.toml",
     "asv_benchmarks/benchmarks/*.py",
     "asv_benchmarks/peers/*.py",
+    "asv_benchmarks/peers/*.md",
+    "asv_benchmarks/peers/*.json",
 )
 
 
