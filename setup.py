@@ -35,6 +35,7 @@ SDIST_EXTRAS = (
     ".github/workflows/*.yml",
     "docs/*",
     "docs/_extensions/*.py",
+    "docs/images/*.svg",
     "kernels/**/*.h",
     "kernels/**/*.pxi",
     "examples/*.ipynb",
