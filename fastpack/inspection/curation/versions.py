@@ -114,7 +114,7 @@ def _same_order(mine: Hashes, matched: Flags, others: Hashes, other_matched: Fla
     if np.array_equal(first, second):
         return True
     left = np.concatenate([mine[~matched], others[~other_matched]])
-    return np.array_equal(first[~np.isin(first, left)], second[~np.isin(second, left)])
+    return np.array_equal(first[~np.isin(first, left, kind="sort")], second[~np.isin(second, left, kind="sort")])
 
 
 def _pairs(mine: Hashes, matched: Flags, others: Hashes, other_matched: Flags) -> Numbers:
