@@ -299,7 +299,7 @@ def _texts(corpus: Documents, numbers: Iterable[int], decoder: TokenDecoder | No
 
 def _text(values: Any, decoder: TokenDecoder | None) -> str | None:
     if decoder is None:
-        text = values.tobytes().decode(errors="ignore")  # a character may be cut at the end
+        text: str = values.tobytes().decode(errors="ignore")  # a character may be cut at the end
     else:
         ids = values.tolist()
         if any(decoder.piece(token) is None for token in ids):
