@@ -54,9 +54,11 @@ def pack_files(
     spec, choice = prepare_encoder(settings)
     for target in targets:
         remove_finished_journal(target.output)
-    to_write = [target for target in targets if is_to_write(target, settings)]
+    to_write: list[Target] = []
     for target in targets:
-        if settings.resume and target not in to_write:
+        if is_to_write(target, settings):
+            to_write.append(target)
+        elif settings.resume:
             _check_tokenizer(target, spec)
     outputs = Packer(settings, spec, choice.tokenizer, progress).pack(to_write)
     by_path = {output.target.output: output for output in outputs}
