@@ -16,7 +16,8 @@ the files that PACKED, PLAN and CHECKPOINT name.
 {imports}
 
 DATA = {data}
-TOKENIZER, EOS_TOKEN, VOCABULARY = {tokenizer}, {eos_token}, {vocabulary:_}
+TOKENIZER = {tokenizer}
+EOS_TOKEN, VOCABULARY = {eos_token}, {vocabulary:_}
 SEQ_LEN, BATCH_SIZE, STEPS = {seq_len}, {batch_size}, 50  # tokens per row, rows per step, steps per run
 PACKED, PLAN, CHECKPOINT = {packed}, f{plan}, Path({checkpoint})
 
